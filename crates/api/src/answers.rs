@@ -1,0 +1,153 @@
+//! What callers get back, as every surface encodes it.
+
+use std::collections::BTreeMap;
+
+use hearth_types::{
+    Envelope, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp, TurnError, TurnId, TurnOutcome,
+    Usage,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+/// An answer, and whether it is the first one of its key again (`Idempotent-Replay: true`).
+#[derive(Debug, Clone)]
+pub struct Answer<T> {
+    pub body: T,
+    pub replayed: bool,
+}
+
+/// Answer to `POST /v1/runs` and to a session message. The wait passed first when the envelope's
+/// state is `running`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunAnswer {
+    #[serde(flatten)]
+    pub envelope: Envelope,
+    pub session_id: SessionId,
+    pub root_run_id: RunId,
+    pub usage: Usage,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct InputAnswer {
+    pub run_id: RunId,
+    pub turn_id: TurnId,
+    /// `now` or `queued`.
+    pub delivered: &'static str,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CancelAnswer {
+    #[serde(flatten)]
+    pub envelope: Envelope,
+    pub stopped: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CloseAnswer {
+    pub run_id: RunId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child_run_id: Option<RunId>,
+    pub state: RunState,
+    pub closed_descendants: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct LastTurn {
+    pub turn_id: TurnId,
+    pub outcome: TurnOutcome,
+    pub output: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<TurnError>,
+    pub started_at: Timestamp,
+    pub ended_at: Timestamp,
+}
+
+/// One run as `GET /v1/runs` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunView {
+    pub run_id: RunId,
+    pub session_id: SessionId,
+    pub root_run_id: RunId,
+    pub parent_run_id: Option<RunId>,
+    pub agent: String,
+    pub tenant_id: Tenant,
+    pub state: RunState,
+    pub last_turn: Option<LastTurn>,
+    pub resident: bool,
+    /// `active` (in memory somewhere), `passivated`, or `null` for runs that are not residents.
+    pub resident_state: Option<&'static str>,
+    pub owner_replica: Option<ReplicaId>,
+    pub epoch: u64,
+    pub turns: u64,
+    pub user_id: Option<String>,
+    pub metadata: BTreeMap<String, Value>,
+    pub created_at: Timestamp,
+    pub last_used_at: Timestamp,
+    pub usage: Usage,
+    pub trace_id: Option<String>,
+}
+
+/// One resident as `GET /v1/_resident` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResidentView {
+    pub child_run_id: RunId,
+    pub agent: String,
+    pub state: RunState,
+    pub parent_run_id: Option<RunId>,
+    pub root_run_id: RunId,
+    pub tenant_id: Tenant,
+    pub idle_ttl_seconds: u64,
+    pub last_used_at: Timestamp,
+    pub opened_at: Timestamp,
+    pub owner_replica: Option<ReplicaId>,
+    pub epoch: u64,
+    pub turns: u64,
+    pub sandbox_session_id: Option<SandboxId>,
+}
+
+/// A page of anything. The surface names the list (`runs`, `resident`, …).
+#[derive(Debug, Clone)]
+pub struct Listing<T> {
+    pub items: Vec<T>,
+    pub next_cursor: Option<String>,
+    pub as_of: Timestamp,
+    /// A store could not be asked.
+    pub partial: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct TranscriptMessage {
+    pub role: String,
+    pub content: Value,
+    pub run_id: RunId,
+    pub turn_id: Option<TurnId>,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Transcript {
+    pub session_id: SessionId,
+    pub messages: Vec<TranscriptMessage>,
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ReplicaView {
+    pub replica_id: ReplicaId,
+    pub url: Option<String>,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub draining: bool,
+    pub active_residents: u64,
+    pub running_turns: u64,
+}
+
+/// One event of a run's stream.
+#[derive(Debug, Clone)]
+pub struct StreamEvent {
+    /// `None` for live deltas.
+    pub id: Option<u64>,
+    pub name: &'static str,
+    /// With `seq` (journaled events), `run_id`, `at` and, inside a turn, `turn_id`.
+    pub data: Value,
+}

@@ -1,0 +1,23 @@
+//! Every subject there is.
+
+use std::fmt;
+
+use hearth_types::{ReplicaId, RunId};
+
+/// A typed subject. Ids are subject tokens by their form.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// Journaled events and live deltas of a run.
+    RunEvents(RunId),
+    /// Commands to the activations of one replica.
+    Commands(ReplicaId),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RunEvents(run) => write!(f, "hearth.run.{run}.events"),
+            Self::Commands(replica) => write!(f, "hearth.replica.{replica}.commands"),
+        }
+    }
+}

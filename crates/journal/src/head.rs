@@ -1,0 +1,52 @@
+//! The index row of a run: what lists show and sweepers look for, without reading the journal.
+
+use hearth_types::{RunId, RunState, SessionId, Tenant, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One run as the index knows it. The named columns can be searched; `body` is what lists show
+/// besides them, and is opaque here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunHead {
+    pub run_id: RunId,
+    pub tenant: Tenant,
+    pub subject: String,
+    pub agent: String,
+    pub state: RunState,
+    pub root_run_id: RunId,
+    pub parent_run_id: Option<RunId>,
+    pub session_id: SessionId,
+    pub resident: bool,
+    pub created_at: Timestamp,
+    /// Needs an owner although nobody calls: mid-turn, closing, or with children left to close.
+    pub wake: bool,
+    /// When something is to happen by itself (idle time, a turn's deadline).
+    pub due_at: Option<Timestamp>,
+    pub body: Value,
+}
+
+/// A filter over heads. An absent field admits all.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeadQuery {
+    pub tenant: Option<Tenant>,
+    pub subject: Option<String>,
+    pub state: Option<RunState>,
+    pub agent: Option<String>,
+    pub root_run_id: Option<RunId>,
+    pub parent_run_id: Option<RunId>,
+    pub session_id: Option<SessionId>,
+    pub resident: Option<bool>,
+    /// Only runs that are not final.
+    pub live: bool,
+    pub limit: u32,
+    /// Rows strictly after this one in the list's order: its `created_at` and id. It stays valid
+    /// while rows are added.
+    pub after: Option<(Timestamp, RunId)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeadPage {
+    pub heads: Vec<RunHead>,
+    /// Whether rows follow the last one.
+    pub more: bool,
+}

@@ -1,0 +1,100 @@
+//! The contract that every journal adapter keeps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use hearth_types::{RunId, SessionId, Tenant, Timestamp};
+
+use crate::{Error, HeadPage, HeadQuery, RunHead};
+
+pub type SharedJournal = Arc<dyn Journal>;
+
+/// Which log. A session id may be chosen by a caller, so a session's log is its tenant's.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LogKey {
+    Run(RunId),
+    Session(Tenant, SessionId),
+    /// The dynamic agent and skill definitions of one tenant.
+    Catalog(Tenant),
+}
+
+impl fmt::Display for LogKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(run) => write!(f, "run/{run}"),
+            Self::Session(tenant, session) => write!(f, "session/{tenant}/{session}"),
+            Self::Catalog(tenant) => write!(f, "catalog/{tenant}"),
+        }
+    }
+}
+
+/// Where a frame stands in the store's own order. Grows along a log, not always by one. Zero is
+/// before the first frame.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position(pub u64);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One frame to append.
+#[derive(Debug, Clone)]
+pub struct Append {
+    pub key: LogKey,
+    /// The position of the log's last frame as the writer knows it; zero for an empty log.
+    pub expected: Position,
+    /// Names this append for ever: a repeat of it is recognised and has no second effect.
+    pub append_id: String,
+    pub frame: Bytes,
+    /// The run's new row in the index; `None` leaves it as it is. For logs of runs only.
+    pub head: Option<RunHead>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFrame {
+    pub position: Position,
+    pub frame: Bytes,
+}
+
+/// Append-only logs.
+///
+/// - **Fence.** An append succeeds only if `expected` is the position of the log's last frame. Of
+///   several appends that expect the same position at most one succeeds.
+/// - **Order.** [`Journal::read`] returns frames in the order they were appended, and includes every
+///   frame that was acknowledged before the call, whoever wrote it.
+/// - **Durability.** An acknowledged frame survives the death of any process.
+/// - **Idempotence.** An append whose `append_id` is that of the log's last frame returns that frame's
+///   position and changes nothing.
+/// - **Atomicity.** A frame and its head become visible together, or neither does.
+/// - **Cancelling** (dropping the future of) an append leaves its outcome unknown. Cancelling a read
+///   leaves nothing behind.
+#[async_trait]
+pub trait Journal: Send + Sync + 'static {
+    async fn append(&self, append: Append) -> Result<Position, Error>;
+
+    /// The frames after `after`, oldest first, up to `limit` of them.
+    async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error>;
+
+    /// The position of the log's last frame; zero when it has none.
+    async fn last(&self, key: &LogKey) -> Result<Position, Error>;
+
+    /// The index row of one run.
+    async fn head(&self, run: &RunId) -> Result<Option<RunHead>, Error>;
+
+    /// A page of index rows, newest first (by `created_at`, then by id).
+    async fn heads(&self, query: &HeadQuery) -> Result<HeadPage, Error>;
+
+    /// Runs whose row says `wake`: they need an owner (mid-turn, closing, or ended with something
+    /// left to end). In the order of their ids, after `after`, up to `limit`.
+    async fn waking(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunId>, Error>;
+
+    /// Runs whose `due_at` is not after `now`, soonest first, up to `limit`.
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error>;
+
+    /// Answers once the store can take an append; an error says why it cannot.
+    async fn ready(&self) -> Result<(), Error>;
+}

@@ -1,0 +1,60 @@
+//! The contract that every registry adapter keeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hearth_types::{Epoch, ReplicaId, RunId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub type SharedRegistry = Arc<dyn Registry>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store cannot be reached; the outcome of a write is unknown, which harms nothing.
+    #[error("the registry is out of reach: {reason}")]
+    Unavailable { reason: String },
+}
+
+/// Where a run's activation was last known to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Location {
+    pub replica: ReplicaId,
+    pub epoch: Epoch,
+}
+
+/// What a replica says of itself at each heartbeat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ReplicaRow {
+    pub replica: ReplicaId,
+    pub url: Option<String>,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub draining: bool,
+    /// Activations in memory.
+    pub active: u64,
+    /// Turns that run now.
+    pub turns: u64,
+}
+
+/// - **Order.** A claim replaces a location only if its epoch is higher; a release removes one only if
+///   replica and epoch are those of the location. So late messages of an older activation change nothing.
+/// - **Durability.** None. An empty answer proves nothing.
+/// - **Cancelling** any call leaves the write done or not done, and nothing else.
+#[async_trait]
+pub trait Registry: Send + Sync + 'static {
+    async fn claim(&self, run: &RunId, location: Location) -> Result<(), Error>;
+
+    async fn release(&self, run: &RunId, location: &Location) -> Result<(), Error>;
+
+    async fn locate(&self, run: &RunId) -> Result<Option<Location>, Error>;
+
+    /// Writes the replica's row and makes it live for `lease` of the store's clock.
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error>;
+
+    /// Removes the replica's row at once (a clean stop).
+    async fn leave(&self, replica: &ReplicaId) -> Result<(), Error>;
+
+    /// The replicas whose lease has not run out, in the order of their ids.
+    async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error>;
+}
