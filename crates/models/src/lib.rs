@@ -5,6 +5,6 @@
 mod port;
 
 pub use port::{
-    Delta, DeltaSink, Error, ErrorKind, Message, MessageRole, Model, ModelTurn, Models, RecordedStep, Step,
-    StepInput, StopReason, ToolRequest, ToolResult, TurnContext,
+    Delta, DeltaSink, Error, ErrorKind, Message, MessageRole, Model, ModelTurn, Models, RecordedStep, Step, StepInput,
+    StopReason, ToolRequest, ToolResult, TurnContext,
 };

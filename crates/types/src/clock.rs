@@ -22,9 +22,7 @@ pub struct SystemClock {
 impl SystemClock {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
     pub fn start() -> Self {
-        let since_epoch = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let started = Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(0));
         Self { started, origin: tokio::time::Instant::now() }
     }

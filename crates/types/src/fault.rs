@@ -92,10 +92,7 @@ impl Fault {
     /// A field of a request that is not allowed: its name, what it held, what is allowed.
     pub fn invalid(field: &str, value: impl std::fmt::Display, allowed: &str) -> Self {
         let shown: String = value.to_string().chars().take(120).collect();
-        let mut fault = Self::new(
-            FaultCode::InvalidArgument,
-            format!("`{field}` is {shown:?}; allowed: {allowed}"),
-        );
+        let mut fault = Self::new(FaultCode::InvalidArgument, format!("`{field}` is {shown:?}; allowed: {allowed}"));
         fault.details = Some(serde_json::json!({ "field": field, "value": shown, "allowed": allowed }));
         fault
     }

@@ -14,10 +14,8 @@ pub struct IdError;
 
 /// Checks the permitted form of an id.
 pub fn check_id(text: &str) -> Result<(), IdError> {
-    let fits = (1..=128).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let fits =
+        (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     if fits { Ok(()) } else { Err(IdError) }
 }
 

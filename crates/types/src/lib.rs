@@ -21,8 +21,7 @@ pub use definition::AgentDefinition;
 pub use envelope::{Blocker, Envelope, TurnError};
 pub use fault::{Fault, FaultCode};
 pub use id::{
-    CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id,
-    derive_hex,
+    CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id, derive_hex,
 };
 pub use principal::{Principal, Role, Tenant};
 pub use sandbox::{Isolation, SandboxLimits, SandboxScope, SandboxSpec};

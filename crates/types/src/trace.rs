@@ -12,9 +12,8 @@ impl TraceContext {
     pub fn parse(header: &str) -> Option<Self> {
         let parts: Vec<&str> = header.split('-').collect();
         let [version, trace, span, flags] = parts.as_slice() else { return None };
-        let hex = |text: &str, len: usize| {
-            text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-        };
+        let hex =
+            |text: &str, len: usize| text.len() == len && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         let set = |text: &str| text.bytes().any(|b| b != b'0');
         let fits = *version == "00" && hex(trace, 32) && hex(span, 16) && hex(flags, 2) && set(trace) && set(span);
         fits.then(|| Self(header.to_owned()))
