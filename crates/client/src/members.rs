@@ -1,0 +1,40 @@
+//! Agents, replicas and sandbox sessions, for operators.
+
+use serde_json::{Value, json};
+
+use crate::call::{Call, segment, with_query};
+use crate::{Client, Error, Page};
+
+impl Client {
+    pub async fn list_agents(&self, page: &Page) -> Result<Value, Error> {
+        self.read(with_query("/v1/agents", page)?).await
+    }
+
+    pub async fn agent(&self, name: &str) -> Result<Value, Error> {
+        self.read(format!("/v1/agents/{}", segment(name))).await
+    }
+
+    pub async fn list_replicas(&self, page: &Page) -> Result<Value, Error> {
+        self.read(with_query("/v1/_replicas", page)?).await
+    }
+
+    pub async fn list_sandboxes(&self, page: &Page) -> Result<Value, Error> {
+        self.read(with_query("/v1/_sandboxes", page)?).await
+    }
+
+    pub async fn close_sandbox(&self, session: &str) -> Result<Value, Error> {
+        let path = format!("/v1/_sandboxes/{}/close", segment(session));
+        Ok(self.fetch::<Value>(Call::post(path, &json!({}), None)?).await?.body)
+    }
+
+    /// Closes all sessions of one run tree: `{"closed": n}`.
+    pub async fn close_run_sandboxes(&self, root_run: &str) -> Result<Value, Error> {
+        let body = json!({ "root_run_id": root_run });
+        Ok(self.fetch::<Value>(Call::post("/v1/_sandboxes/close_run".to_owned(), &body, None)?).await?.body)
+    }
+
+    /// Returns once the server can serve; a server that starts is waited for, within the policy.
+    pub async fn ready(&self) -> Result<(), Error> {
+        self.perform(Call::get("/readyz".to_owned())).await.map(drop)
+    }
+}
