@@ -1,0 +1,158 @@
+//! Everything that can have happened to a run. The journal holds these and nothing else.
+
+use hearth_types::{
+    Blocker, CallId, Epoch, ReplicaId, RunId, RunState, Seq, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError,
+    TurnId, TurnOutcome, Usage,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{ChildKind, KeyResult, KeyUse, RunSpec};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    Created {
+        spec: Box<RunSpec>,
+    },
+    /// An activation took over. Its first act: before this stands, it answers nothing.
+    Activated {
+        epoch: Epoch,
+        replica: ReplicaId,
+    },
+    /// An input was accepted; it waits for its turn.
+    TurnAccepted {
+        turn_id: TurnId,
+        prompt: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<KeyUse>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<TraceContext>,
+    },
+    TurnStarted {
+        turn_id: TurnId,
+    },
+    Thinking {
+        turn_id: TurnId,
+        text: String,
+    },
+    Text {
+        turn_id: TurnId,
+        text: String,
+    },
+    /// The model asked for a tool; the call starts once this stands.
+    ToolCalled {
+        turn_id: TurnId,
+        call: ToolCall,
+    },
+    UsageCounted {
+        turn_id: TurnId,
+        usage: Usage,
+    },
+    /// Ends the group of events of one model step that waits for tools.
+    StepFinished {
+        turn_id: TurnId,
+    },
+    ToolFinished {
+        turn_id: TurnId,
+        call_id: CallId,
+        output: ToolOutput,
+    },
+    /// An input for the running turn's model, given to it at its next step.
+    Steered {
+        turn_id: TurnId,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<KeyUse>,
+    },
+    TurnCancelled {
+        turn_id: TurnId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    Blocked {
+        turn_id: TurnId,
+        blocker: Blocker,
+    },
+    /// The one event that ends a turn.
+    TurnEnded {
+        turn_id: TurnId,
+        outcome: TurnOutcome,
+        /// `None`: the text of the step that ended the turn, which stands in the same frame; a large
+        /// answer is not journaled twice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+        #[serde(default)]
+        truncated: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<TurnError>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        blocker: Option<Blocker>,
+        /// The run's state once the turn has ended: `awaiting_input`, or a final one.
+        state: RunState,
+    },
+    /// Journaled by the parent before the child exists. Holds all that is needed to create it.
+    ChildOpened {
+        spec: Box<RunSpec>,
+        kind: ChildKind,
+        turn_id: TurnId,
+        prompt: String,
+    },
+    /// The child's own journal has begun.
+    ChildConfirmed {
+        child_run_id: RunId,
+    },
+    /// The child could not be created: its id is taken by something else.
+    ChildRefused {
+        child_run_id: RunId,
+    },
+    ChildEnded {
+        child_run_id: RunId,
+        state: RunState,
+        closed_descendants: u64,
+    },
+    /// Fences new children and turns; the end follows once the subtree is down.
+    Closing {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The output so far of the turn that this cuts off.
+        partial: String,
+    },
+    /// The run ended while no turn ran.
+    Closed,
+    /// The activation handed the run over in good order.
+    Released,
+    /// A command was answered without any other effect than being remembered by its key.
+    KeyUsed {
+        key: KeyUse,
+        result: KeyResult,
+    },
+}
+
+impl Event {
+    /// The turn that the event belongs to.
+    pub fn turn_id(&self) -> Option<&TurnId> {
+        match self {
+            Self::TurnAccepted { turn_id, .. }
+            | Self::TurnStarted { turn_id }
+            | Self::Thinking { turn_id, .. }
+            | Self::Text { turn_id, .. }
+            | Self::ToolCalled { turn_id, .. }
+            | Self::UsageCounted { turn_id, .. }
+            | Self::StepFinished { turn_id, .. }
+            | Self::ToolFinished { turn_id, .. }
+            | Self::Steered { turn_id, .. }
+            | Self::TurnCancelled { turn_id, .. }
+            | Self::Blocked { turn_id, .. }
+            | Self::TurnEnded { turn_id, .. } => Some(turn_id),
+            _ => None,
+        }
+    }
+}
+
+/// An event with its number and time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    pub seq: Seq,
+    pub at: Timestamp,
+    pub event: Event,
+}
