@@ -3,8 +3,15 @@
 //! It decides nothing about runs: who a session is for comes from the caller, and whether a run tree
 //! is still alive from [`RunLiveness`].
 
+mod driver;
+mod env;
+mod error;
+pub mod init;
 mod port;
 
+pub use driver::{Driver, Network, SESSION_GID, SESSION_UID, SessionSpec, SessionState, SharedDriver, Started, Work};
+pub use env::{session_env, session_home, session_path};
+pub use error::{Error, ErrorKind};
 pub use port::{
     Caller, CloseRunArgs, CloseRunResult, ExecArgs, ExecResult, KillArgs, Liveness, OpenArgs, OpenResult, PollArgs,
     ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedSandboxes, WriteArgs, WriteResult,
