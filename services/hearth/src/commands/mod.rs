@@ -1,0 +1,15 @@
+//! The operator's commands. Each decodes its arguments, makes one call, and shows the answer.
+
+pub mod agents;
+pub mod completion;
+pub mod end;
+mod interrupt;
+pub mod list;
+mod pages;
+pub mod replicas;
+pub mod resident;
+pub mod run;
+pub mod sandbox;
+pub mod show;
+pub mod tail;
+mod view;

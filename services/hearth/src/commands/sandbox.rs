@@ -1,0 +1,98 @@
+//! `sandbox`: the sessions, cluster-wide.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::pages::fetch;
+use super::view::{age, remaining, text};
+use crate::args::{Connection, Paging};
+use crate::failure::{Failure, Verdict};
+use crate::screen::Screen;
+
+/// List sandbox sessions, or close them
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  hearth sandbox ls
+  hearth sandbox close sbx_…
+  hearth sandbox close-run run_…")]
+pub struct SandboxArgs {
+    #[command(subcommand)]
+    command: SandboxCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SandboxCommand {
+    /// List the sessions
+    #[command(after_long_help = "Examples:
+  hearth sandbox ls
+  hearth --json sandbox ls | jq -r '.sandboxes[].session_id'")]
+    Ls {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Close one session; its durable workspace stays
+    #[command(after_long_help = "Examples:
+  hearth sandbox close sbx_…")]
+    Close {
+        /// The session
+        session: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Close all sessions of one run tree
+    #[command(after_long_help = "Examples:
+  hearth sandbox close-run run_…")]
+    CloseRun {
+        /// The root run of the tree
+        root_run: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+}
+
+pub async fn sandbox(args: SandboxArgs, screen: &Screen) -> Result<Verdict, Failure> {
+    match args.command {
+        SandboxCommand::Ls { paging, connection } => ls(&paging, &connection, screen).await?,
+        SandboxCommand::Close { session, connection } => {
+            let answer = connection.client(screen)?.close_sandbox(&session).await?;
+            closed(screen, &answer, &format!("closed {session}"))?;
+        }
+        SandboxCommand::CloseRun { root_run, connection } => {
+            let answer = connection.client(screen)?.close_run_sandboxes(&root_run).await?;
+            closed(screen, &answer, &format!("closed {} sessions of {root_run}", text(&answer, "closed")))?;
+        }
+    }
+    Ok(Verdict::Done)
+}
+
+fn closed(screen: &Screen, answer: &Value, said: &str) -> Result<(), Failure> {
+    if screen.json() { screen.document(answer) } else { screen.line(said) }
+}
+
+async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result<(), Failure> {
+    let client = connection.client(screen)?;
+    let ask = |page: hearth_client::Page| {
+        let client = &client;
+        async move { client.list_sandboxes(&page).await }
+    };
+    let listed = fetch(paging, "sandboxes", ask).await?;
+    let now = listed.as_of();
+    let head =
+        ["SESSION", "WORKSPACE", "LEVEL", "RUNTIME", "NETWORK", "RUNNING", "AGE", "IDLE END", "NODE", "ROOT RUN"];
+    listed.show(screen, "no sandbox sessions", &head, |row| {
+        vec![
+            text(row, "session_id"),
+            text(row, "workspace"),
+            text(row, "isolation"),
+            text(row, "runtime"),
+            text(row, "network"),
+            text(row, "running"),
+            age(row, "created_at", now),
+            remaining(row, "idle_expires_at", now),
+            text(row, "node"),
+            text(row, "root_run_id"),
+        ]
+    })
+}
