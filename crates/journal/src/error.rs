@@ -28,6 +28,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The kind's name, for metrics and logs.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Fenced { .. } => "fenced",
+            Self::Unknown { .. } => "unknown",
+            Self::Unavailable { .. } => "unavailable",
+            Self::Full { .. } => "full",
+            Self::TooLarge { .. } => "too_large",
+            Self::Corrupt { .. } => "corrupt",
+        }
+    }
+
     /// Whether the same append may succeed later.
     pub fn retryable(&self) -> bool {
         matches!(self, Self::Unknown { .. } | Self::Unavailable { .. } | Self::Full { .. })

@@ -44,6 +44,24 @@ pub struct HeadQuery {
     pub after: Option<(Timestamp, RunId)>,
 }
 
+impl HeadQuery {
+    /// Whether the filters admit the head; the page's bounds are not looked at.
+    pub fn admits(&self, head: &RunHead) -> bool {
+        fn same<T: PartialEq>(wanted: Option<&T>, have: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == have)
+        }
+        same(self.tenant.as_ref(), &head.tenant)
+            && same(self.subject.as_ref(), &head.subject)
+            && same(self.state.as_ref(), &head.state)
+            && same(self.agent.as_ref(), &head.agent)
+            && same(self.root_run_id.as_ref(), &head.root_run_id)
+            && (self.parent_run_id.is_none() || self.parent_run_id == head.parent_run_id)
+            && same(self.session_id.as_ref(), &head.session_id)
+            && same(self.resident.as_ref(), &head.resident)
+            && !(self.live && head.state.is_final())
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeadPage {
     pub heads: Vec<RunHead>,

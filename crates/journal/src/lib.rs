@@ -3,10 +3,24 @@
 //!
 //! It does not know what a frame means: encoding and folding belong to `run-core`.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod error;
+mod faulty;
 mod head;
+mod index;
+mod memory;
+mod metrics;
 mod port;
+mod report;
+mod sqlite;
+#[cfg(test)]
+mod tests;
 
 pub use error::Error;
+pub use faulty::{Fate, FaultyJournal, Odds, Operation};
 pub use head::{HeadPage, HeadQuery, RunHead};
+pub use memory::MemoryJournal;
 pub use port::{Append, Journal, LogKey, Position, SharedJournal, StoredFrame};
+pub use report::{Finding, Report};
+pub use sqlite::{SqliteJournal, SqliteOptions};

@@ -54,6 +54,24 @@ pub struct Append {
     pub head: Option<RunHead>,
 }
 
+impl Append {
+    /// What every adapter refuses before it asks its store: a frame over `limit`, and a head that is
+    /// not that of the log's run (a mistake of the caller that would show one run as another).
+    pub(crate) fn check(&self, limit: usize) -> Result<(), Error> {
+        if self.frame.len() > limit {
+            return Err(Error::TooLarge { bytes: self.frame.len(), limit });
+        }
+        match (&self.head, &self.key) {
+            (Some(head), LogKey::Run(run)) if head.run_id == *run => Ok(()),
+            (None, _) => Ok(()),
+            (Some(head), key) => Err(Error::Corrupt {
+                place: key.to_string(),
+                reason: format!("the append carries the index row of {}", head.run_id),
+            }),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredFrame {
     pub position: Position,

@@ -1,0 +1,142 @@
+//! Appending to and reading from logs, in SQL.
+
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::draft::{Draft, frame_checksum};
+use super::failure::before_commit;
+use super::heads;
+use crate::{Error, Position, StoredFrame};
+
+impl FromSql for Position {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let number = i64::column_result(value)?;
+        u64::try_from(number).map(Self).map_err(|error| rusqlite::types::FromSqlError::Other(Box::new(error)))
+    }
+}
+
+impl ToSql for Position {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        // No log comes near 2^63 frames; a position past it is one that no frame has.
+        Ok(i64::try_from(self.0).unwrap_or(i64::MAX).into())
+    }
+}
+
+/// Appends inside the caller's transaction. The outer error spoils the transaction; the inner one
+/// comes before anything was written and leaves it as it was.
+pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result<Result<Position, Error>> {
+    let log = connection
+        .prepare_cached("SELECT id, last, last_append_id FROM logs WHERE key = ?1")?
+        .query_row([&draft.key], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Position>(1)?, row.get::<_, String>(2)?))
+        })
+        .optional()?;
+    let last = match &log {
+        Some((_, last, append_id)) if *append_id == draft.append_id => return Ok(Ok(*last)),
+        Some((_, last, _)) => *last,
+        None => Position(0),
+    };
+    if last != draft.expected {
+        return Ok(Err(Error::Fenced { last }));
+    }
+    let position = Position(last.0 + 1);
+    let id = match log {
+        Some((id, ..)) => {
+            connection
+                .prepare_cached("UPDATE logs SET last = ?2, last_append_id = ?3 WHERE id = ?1")?
+                .execute(params![id, position, draft.append_id])?;
+            id
+        }
+        None => {
+            connection
+                .prepare_cached("INSERT INTO logs (key, last, last_append_id) VALUES (?1, ?2, ?3)")?
+                .execute(params![draft.key, position, draft.append_id])?;
+            connection.last_insert_rowid()
+        }
+    };
+    connection
+        .prepare_cached("INSERT INTO frames (log, position, checksum, frame) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![id, position, frame_checksum(&draft.key, position, &draft.frame), &draft.frame[..]])?;
+    if let Some(head) = &draft.head {
+        heads::put(connection, id, head)?;
+    }
+    Ok(Ok(position))
+}
+
+pub(super) fn last(connection: &Connection, key: &str) -> Result<Position, Error> {
+    Ok(find(connection, key)?.map_or(Position(0), |(_, last)| last))
+}
+
+fn find(connection: &Connection, key: &str) -> Result<Option<(i64, Position)>, Error> {
+    let find = || {
+        connection
+            .prepare_cached("SELECT id, last FROM logs WHERE key = ?1")?
+            .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
+    };
+    find().map_err(|error| before_commit(&error, key))
+}
+
+/// Reads in one snapshot and proves it: every frame at its place, none missing, none too many.
+pub(super) fn read(
+    connection: &mut Connection,
+    key: &str,
+    after: Position,
+    limit: usize,
+) -> Result<Vec<StoredFrame>, Error> {
+    let snapshot = connection.transaction().map_err(|error| before_commit(&error, key))?;
+    let Some((log, last)) = find(&snapshot, key)? else { return Ok(Vec::new()) };
+    let rows = rows_after(&snapshot, log, after, limit).map_err(|error| before_commit(&error, key))?;
+    let mut frames = Vec::with_capacity(rows.len());
+    let mut before = after;
+    for (position, checksum, frame) in rows {
+        verify(key, Position(before.0 + 1), last, position, checksum, &frame)?;
+        before = position;
+        frames.push(StoredFrame { position, frame: frame.into() });
+    }
+    if frames.len() < limit && before < last {
+        return Err(missing(key, Position(before.0 + 1), last));
+    }
+    Ok(frames)
+}
+
+type Row = (Position, u32, Vec<u8>);
+
+fn rows_after(connection: &Connection, log: i64, after: Position, limit: usize) -> rusqlite::Result<Vec<Row>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            "SELECT position, checksum, frame FROM frames WHERE log = ?1 AND position > ?2 ORDER BY position LIMIT ?3",
+        )?
+        .query_map(params![log, after, limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect()
+}
+
+/// Checks one frame against the place it should have.
+pub(super) fn verify(
+    key: &str,
+    wanted: Position,
+    last: Position,
+    position: Position,
+    checksum: u32,
+    frame: &[u8],
+) -> Result<(), Error> {
+    let damaged = |reason: String| Err(Error::Corrupt { place: format!("{key}@{position}"), reason });
+    if position > last {
+        return damaged(format!("a frame stands after the log's last position {last}"));
+    }
+    if position != wanted {
+        return Err(missing(key, wanted, last));
+    }
+    if checksum != frame_checksum(key, position, frame) {
+        return damaged("the frame's checksum is wrong".into());
+    }
+    Ok(())
+}
+
+pub(super) fn missing(key: &str, wanted: Position, last: Position) -> Error {
+    Error::Corrupt {
+        place: format!("{key}@{wanted}"),
+        reason: format!("the frame is missing, the log goes on to {last}"),
+    }
+}

@@ -1,0 +1,174 @@
+//! A journal in one SQLite file: one writer thread with group commit, a few readers.
+
+mod doctor;
+mod draft;
+mod failure;
+mod frames;
+mod heads;
+mod lock;
+mod readers;
+mod schema;
+mod writer;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hearth_types::{RunId, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use crate::metrics;
+use crate::{Append, Error, HeadPage, HeadQuery, Journal, LogKey, Position, Report, RunHead, StoredFrame};
+use draft::Draft;
+#[cfg(test)]
+pub(crate) use heads::page_plan;
+use lock::FileLock;
+use readers::Readers;
+use writer::{BatchBounds, Work, Writer};
+
+/// Where the journal is and what bounds it.
+#[derive(Debug, Clone)]
+pub struct SqliteOptions {
+    /// The file; `-wal`, `-shm` and `.lock` files stand beside it. Its folder must exist.
+    pub path: PathBuf,
+    /// A larger frame is refused.
+    pub max_frame_bytes: usize,
+    /// A larger file is refused as a full disk would be; `None` leaves it to the disk.
+    pub max_file_bytes: Option<u64>,
+    /// Appends that wait for their commit at the most, by number and by size.
+    pub queue_appends: NonZeroUsize,
+    pub queue_bytes: NonZeroUsize,
+    /// What one commit makes durable at the most.
+    pub batch_appends: NonZeroUsize,
+    pub batch_bytes: NonZeroUsize,
+    /// Reads that run at the same time.
+    pub readers: NonZeroUsize,
+    /// How long an operation waits for its place in a queue before it is refused.
+    pub admission: Duration,
+}
+
+impl SqliteOptions {
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        const MIB: usize = 1024 * 1024;
+        let count = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            path: path.into(),
+            max_frame_bytes: 64 * MIB,
+            max_file_bytes: None,
+            queue_appends: count(1_024),
+            queue_bytes: count(128 * MIB),
+            batch_appends: count(256),
+            batch_bytes: count(8 * MIB),
+            readers: count(4),
+            admission: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The handle; clones share the file. When the last one is dropped, what is queued is committed and
+/// the file is released before the drop returns.
+#[derive(Clone)]
+pub struct SqliteJournal {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    // In this order: the readers' connections close, the writer commits what is queued, and only
+    // then the lock lets another process in.
+    readers: Readers,
+    writer: Writer,
+    _lock: FileLock,
+    room: Arc<Semaphore>,
+    options: SqliteOptions,
+}
+
+/// The byte bound of the queue is counted in these, since a semaphore counts in 32 bits.
+const ROOM_UNIT: usize = 1024;
+
+impl SqliteJournal {
+    /// Opens the file, makes it if it is not there, and holds it alone until the last handle is
+    /// dropped. Blocks on the disk.
+    pub fn open(options: SqliteOptions) -> Result<Self, Error> {
+        let lock = FileLock::take(&options.path)?;
+        let connection = schema::open_for_writing(&options)?;
+        let readers = Readers::open(&options)?;
+        let bounds = BatchBounds { appends: options.batch_appends.get(), bytes: options.batch_bytes.get() };
+        let writer = Writer::start(connection, options.queue_appends.get(), bounds)?;
+        let room = Arc::new(Semaphore::new(options.queue_bytes.get().div_ceil(ROOM_UNIT)));
+        Ok(Self { shared: Arc::new(Shared { readers, writer, _lock: lock, room, options }) })
+    }
+
+    /// Walks everything and says what is not as it was written. Long for a large file.
+    pub async fn check(&self) -> Result<Report, Error> {
+        self.shared.readers.run(doctor::check).await
+    }
+
+    async fn queue(&self, work: Work, bytes: usize) -> Result<Position, Error> {
+        let _room = self.admit(bytes).await?;
+        self.shared.writer.submit(work, self.shared.options.admission).await
+    }
+
+    async fn admit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
+        let whole = self.shared.options.queue_bytes.get();
+        let units = u32::try_from(bytes.clamp(1, whole).div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
+        let admitted = timeout(self.shared.options.admission, self.shared.room.clone().acquire_many_owned(units)).await;
+        match admitted {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(Error::Unavailable { reason: "the journal is closed".into() }),
+            Err(_) => Err(Error::Unavailable { reason: "the queue of appends is full".into() }),
+        }
+    }
+}
+
+#[async_trait]
+impl Journal for SqliteJournal {
+    async fn append(&self, append: Append) -> Result<Position, Error> {
+        let began = Instant::now();
+        let result = async {
+            append.check(self.shared.options.max_frame_bytes)?;
+            let draft = Draft::of(append)?;
+            let bytes = draft.bytes();
+            self.queue(Work::Append(Box::new(draft)), bytes).await
+        }
+        .await;
+        metrics::appended(began.elapsed());
+        result.inspect_err(metrics::failed)
+    }
+
+    async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
+        let key = key.to_string();
+        self.shared.readers.run(move |connection| frames::read(connection, &key, after, limit)).await
+    }
+
+    async fn last(&self, key: &LogKey) -> Result<Position, Error> {
+        let key = key.to_string();
+        self.shared.readers.run(move |connection| frames::last(connection, &key)).await
+    }
+
+    async fn head(&self, run: &RunId) -> Result<Option<RunHead>, Error> {
+        let run = run.clone();
+        self.shared.readers.run(move |connection| heads::get(connection, &run)).await
+    }
+
+    async fn heads(&self, query: &HeadQuery) -> Result<HeadPage, Error> {
+        let query = query.clone();
+        self.shared.readers.run(move |connection| heads::page(connection, &query)).await
+    }
+
+    async fn waking(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunId>, Error> {
+        let after = after.cloned();
+        self.shared.readers.run(move |connection| heads::waking(connection, after.as_ref(), limit)).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
+        self.shared.readers.run(move |connection| heads::due(connection, now, limit)).await
+    }
+
+    /// Commits a probe that needs room, as an append would.
+    async fn ready(&self) -> Result<(), Error> {
+        self.queue(Work::Probe, 1).await.map(|_| ())
+    }
+}

@@ -1,0 +1,225 @@
+//! The writer thread: it owns the one connection that writes, and commits in groups.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::draft::Draft;
+use super::{failure, frames};
+use crate::metrics;
+use crate::{Error, Position};
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(super) enum Work {
+    Append(Box<Draft>),
+    /// Takes room and gives it back, to see whether an append would find any.
+    Probe,
+}
+
+impl Work {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Append(draft) => draft.bytes(),
+            Self::Probe => 0,
+        }
+    }
+
+    fn place(&self) -> &str {
+        match self {
+            Self::Append(draft) => &draft.key,
+            Self::Probe => "the journal's file",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    work: Work,
+    answer: oneshot::Sender<Result<Position, Error>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchBounds {
+    pub(super) appends: usize,
+    pub(super) bytes: usize,
+}
+
+/// The queue's end and the thread behind it.
+pub(super) struct Writer {
+    queue: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, queue: usize, bounds: BatchBounds) -> Result<Self, Error> {
+        let (queue, jobs) = mpsc::channel(queue);
+        let thread = std::thread::Builder::new()
+            .name("journal-writer".into())
+            .spawn(move || commit_all(connection, jobs, bounds))
+            .map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
+    }
+
+    /// Queues the work and waits for its commit.
+    pub(super) async fn submit(&self, work: Work, admission: Duration) -> Result<Position, Error> {
+        let unavailable = |reason: &str| Error::Unavailable { reason: reason.into() };
+        let queue = self.queue.as_ref().ok_or_else(|| unavailable("the journal is closed"))?;
+        let place = timeout(admission, queue.reserve())
+            .await
+            .map_err(|_| unavailable("the queue of appends is full"))?
+            .map_err(|_| unavailable("the journal's writer has ended"))?;
+        let (answer, answered) = oneshot::channel();
+        metrics::queued();
+        place.send(Job { work, answer });
+        answered.await.unwrap_or_else(|_| Err(Error::Unknown { reason: "the journal's writer has ended".into() }))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the journal's writer panicked");
+        }
+    }
+}
+
+/// What the thread works with.
+struct Committer {
+    connection: Connection,
+    /// The bytes of the last append that found no room, until one as large finds it: a disk that is
+    /// full for a large append may take a small one.
+    refused: usize,
+}
+
+fn commit_all(connection: Connection, mut jobs: mpsc::Receiver<Job>, bounds: BatchBounds) {
+    let mut committer = Committer { connection, refused: 0 };
+    while let Some(first) = jobs.blocking_recv() {
+        let mut bytes = first.work.bytes();
+        let mut batch = vec![first];
+        while batch.len() < bounds.appends && bytes < bounds.bytes {
+            let Ok(next) = jobs.try_recv() else { break };
+            bytes += next.work.bytes();
+            batch.push(next);
+        }
+        metrics::dequeued(batch.len());
+        committer.settle(batch);
+    }
+}
+
+type Results = Vec<Result<Position, Error>>;
+
+impl Committer {
+    /// Commits the batch and answers it. When the batch as a whole cannot be written, each of its
+    /// jobs gets a transaction of its own, so that one that finds no room spoils no other.
+    fn settle(&mut self, batch: Vec<Job>) {
+        let works: Vec<&Work> = batch.iter().map(|job| &job.work).collect();
+        match self.transact(&works) {
+            Ok(results) => {
+                metrics::committed(batch.len());
+                for (job, result) in batch.into_iter().zip(results) {
+                    answer(job, result);
+                }
+            }
+            Err(Error::Unknown { reason }) => {
+                for job in batch {
+                    answer(job, Err(Error::Unknown { reason: reason.clone() }));
+                }
+            }
+            Err(error) => self.settle_singly(batch, error),
+        }
+    }
+
+    fn settle_singly(&mut self, mut batch: Vec<Job>, error: Error) {
+        if batch.len() == 1
+            && let Some(job) = batch.pop()
+        {
+            return answer(job, Err(error));
+        }
+        for job in batch {
+            let result = self.transact(&[&job.work]);
+            answer(job, result.and_then(|mut one| one.pop().unwrap_or_else(no_result)));
+        }
+    }
+
+    fn transact(&mut self, works: &[&Work]) -> Result<Results, Error> {
+        let result = self.try_transact(works);
+        let largest = works.iter().map(|work| work.bytes()).max().unwrap_or(0);
+        let probed = works.iter().any(|work| matches!(work, Work::Probe));
+        match &result {
+            Err(Error::Full { .. }) if works.len() == 1 => self.refused = self.refused.max(largest),
+            Ok(_) if probed || largest >= self.refused => self.refused = 0,
+            _ => {}
+        }
+        if probed && result.is_ok() {
+            // The room goes back; should that fail, the next probe's transaction gives it back.
+            if let Err(error) = self.connection.execute("DELETE FROM probe", []) {
+                tracing::warn!(%error, "the journal could not give back the room it took for a probe");
+            }
+        }
+        result
+    }
+
+    fn try_transact(&self, works: &[&Work]) -> Result<Results, Error> {
+        let results = match self.begin_and_write(works) {
+            Ok(results) => results,
+            Err((error, place)) => {
+                self.roll_back();
+                return Err(failure::before_commit(&error, place));
+            }
+        };
+        match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
+            Ok(_) => Ok(results),
+            Err(error) => {
+                self.roll_back();
+                Err(failure::at_commit(&error, works.first().map_or("", |work| work.place())))
+            }
+        }
+    }
+
+    fn begin_and_write<'a>(&self, works: &[&'a Work]) -> Result<Results, (rusqlite::Error, &'a str)> {
+        let begin = self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
+        begin.map_err(|error| (error, "the journal's file"))?;
+        let write = |work: &&'a Work| {
+            let result = match work {
+                Work::Append(draft) => frames::append(&self.connection, draft),
+                Work::Probe => self.probe().map(|()| Ok(Position(0))),
+            };
+            result.map_err(|error| (error, work.place()))
+        };
+        works.iter().map(write).collect()
+    }
+
+    fn probe(&self) -> rusqlite::Result<()> {
+        const SLACK: usize = 16 * 1024;
+        self.connection.prepare_cached("DELETE FROM probe")?.execute([])?;
+        let pad = rusqlite::types::Value::Blob(vec![0; self.refused + SLACK]);
+        self.connection.prepare_cached("INSERT INTO probe (pad) VALUES (?1)")?.execute([pad])?;
+        Ok(())
+    }
+
+    /// SQLite rolls back by itself after some errors, and then there is nothing left to do.
+    fn roll_back(&self) {
+        if self.connection.is_autocommit() {
+            return;
+        }
+        if let Err(error) = self.connection.execute_batch("ROLLBACK") {
+            tracing::error!(%error, "the journal could not roll back; further appends will be refused");
+        }
+    }
+}
+
+fn no_result() -> Result<Position, Error> {
+    Err(Error::Unknown { reason: "the transaction gave no result".into() })
+}
+
+/// A caller that went away is no failure: the append stands, and it will ask again.
+fn answer(job: Job, result: Result<Position, Error>) {
+    if job.answer.send(result).is_err() {
+        tracing::debug!(place = job.work.place(), "nobody waits for this append any more");
+    }
+}

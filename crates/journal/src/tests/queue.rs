@@ -1,0 +1,88 @@
+//! Admission, batches, and who may hold the file.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::{key, open, put};
+use crate::{Error, Journal, Position, SqliteJournal, SqliteOptions};
+
+#[tokio::test]
+async fn fenced_appends_spoil_no_other_of_their_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    let mut appends = JoinSet::new();
+    for n in 0..200u64 {
+        let journal = journal.clone();
+        // Every second one expects what is not.
+        let expected = Position(n % 2 * 7);
+        appends.spawn(async move { (expected, put(&journal, &format!("run_{n}"), expected, b"x").await) });
+    }
+    let mut stored = 0;
+    while let Some(joined) = appends.join_next().await {
+        match joined.unwrap() {
+            (Position(0), Ok(Position(1))) => stored += 1,
+            (Position(7), Err(Error::Fenced { last: Position(0) })) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(stored, 100);
+    assert_eq!(journal.check().await.unwrap().frames, 100);
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_after_a_bounded_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        queue_bytes: NonZeroUsize::MIN,
+        admission: Duration::from_millis(5),
+        ..SqliteOptions::at(folder.path().join("journal.db"))
+    };
+    let journal = SqliteJournal::open(options).unwrap();
+    // A lock that another connection holds keeps the writer busy.
+    let other = rusqlite::Connection::open(folder.path().join("journal.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut blocked = Box::pin(put(&journal, "run_a", Position(0), b"x"));
+    tokio::time::timeout(Duration::ZERO, &mut blocked).await.expect_err("the writer waits for the lock");
+    let refused = put(&journal, "run_b", Position(0), b"y").await.unwrap_err();
+    assert!(matches!(&refused, Error::Unavailable { reason } if reason == "the queue of appends is full"), "{refused}");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(blocked.await.unwrap(), Position(1));
+    assert_eq!(journal.last(&key("run_b")).await.unwrap(), Position(0));
+}
+
+#[tokio::test]
+async fn a_file_has_one_holder_who_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    let error = SqliteJournal::open(SqliteOptions::at(folder.path().join("journal.db"))).err().expect("refused");
+    let message = error.to_string();
+    assert!(message.contains(&format!("in use by process {}", std::process::id())), "{message}");
+    put(&journal, "run_a", Position(0), b"x").await.unwrap();
+    let clone = journal.clone();
+    drop(journal);
+    assert!(SqliteJournal::open(SqliteOptions::at(folder.path().join("journal.db"))).is_err());
+    drop(clone);
+    assert_eq!(open(folder.path()).last(&key("run_a")).await.unwrap(), Position(1));
+}
+
+#[tokio::test]
+async fn what_is_queued_is_committed_before_the_last_handle_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    // Each append is queued by its first poll and then abandoned.
+    for n in 0..50 {
+        let name = format!("run_{n}");
+        drop(tokio::time::timeout(Duration::ZERO, put(&journal, &name, Position(0), b"x")).await);
+    }
+    drop(journal);
+    let report = open(folder.path()).check().await.unwrap();
+    assert_eq!((report.frames, report.findings), (50, vec![]));
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_there_is_an_error_that_names_it() {
+    let error = SqliteJournal::open(SqliteOptions::at("/nowhere/journal.db")).err().expect("refused").to_string();
+    assert!(error.contains("/nowhere/journal.db"), "{error}");
+}
