@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hearth_library::Origin;
 use hearth_types::{
-    Envelope, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp, TurnError, TurnId, TurnOutcome,
-    Usage,
+    AgentDefinition, Envelope, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp, TurnError, TurnId,
+    TurnOutcome, Usage,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -55,7 +56,10 @@ pub struct CloseAnswer {
 pub struct LastTurn {
     pub turn_id: TurnId,
     pub outcome: TurnOutcome,
+    /// Lists show the first bytes of it.
     pub output: String,
+    /// Whether `output` is less than all that the turn put out.
+    pub truncated: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<TurnError>,
     pub started_at: Timestamp,
@@ -150,4 +154,20 @@ pub struct StreamEvent {
     pub name: &'static str,
     /// With `seq` (journaled events), `run_id`, `at` and, inside a turn, `turn_id`.
     pub data: Value,
+}
+
+/// A definition as `GET /v1/agents` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct AgentView {
+    #[serde(flatten)]
+    pub definition: AgentDefinition,
+    /// Names the definition by its content.
+    pub def_id: String,
+    pub origin: Origin,
+}
+
+impl AgentView {
+    pub fn new(origin: Origin, definition: &AgentDefinition, def_id: String) -> Self {
+        Self { definition: definition.clone(), def_id, origin }
+    }
 }

@@ -98,6 +98,7 @@ pub struct Close {
 pub struct SessionMessage {
     pub prompt: String,
     pub agent: Option<String>,
+    pub wait_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -1,1 +1,24 @@
-//! placeholder
+//! Residency: activations and the way to them.
+//!
+//! One actor per activation owns a run's state; a run without one is rows in the journal. Nothing
+//! here decides what a command means: `run-core` does, and this crate appends, performs and answers.
+
+mod actor;
+mod drain;
+mod effects;
+mod error;
+mod history;
+mod live;
+mod log;
+mod metrics;
+mod residents;
+mod slots;
+mod supervisor;
+mod sweep;
+mod turn_port;
+
+pub use error::Error;
+pub use history::{conversation, ended_turn};
+pub use live::LiveItem;
+pub use log::{each_frame, read_run};
+pub use residents::{Accepted, Cancelled, Created, Deps, Opened, Options, Residents};

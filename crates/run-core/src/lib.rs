@@ -19,7 +19,7 @@ pub use decide::{
 };
 pub use effects::{Effect, pending_effects};
 pub use event::{Event, Recorded};
-pub use frame::{Frame, FrameError};
+pub use frame::{FRAME_VERSION, Frame, FrameError};
 pub use refusal::Refusal;
 pub use run::{CallRecord, Child, EndedTurn, KeyRecord, KeyResult, QueuedTurn, Run, StepRecord, Turn};
 pub use spec::{ChildKind, KeyUse, Parent, RunSpec};

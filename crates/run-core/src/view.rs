@@ -83,6 +83,21 @@ impl Run {
         self.bare_envelope(self.state, turn_id, Some(TurnOutcome::Cancelled), String::new())
     }
 
+    /// The envelope of a run that has no turn at all.
+    pub fn turnless_envelope(&self) -> Envelope {
+        Envelope {
+            run_id: self.spec.run_id.clone(),
+            child_run_id: self.spec.interactive.then(|| self.spec.run_id.clone()),
+            state: self.state,
+            turn_id: None,
+            outcome: None,
+            output: String::new(),
+            truncated: false,
+            error: None,
+            blocker: None,
+        }
+    }
+
     fn bare_envelope(
         &self,
         state: RunState,
@@ -90,17 +105,7 @@ impl Run {
         outcome: Option<TurnOutcome>,
         output: String,
     ) -> Envelope {
-        Envelope {
-            run_id: self.spec.run_id.clone(),
-            child_run_id: self.spec.interactive.then(|| self.spec.run_id.clone()),
-            state,
-            turn_id: Some(turn_id.clone()),
-            outcome,
-            output,
-            truncated: false,
-            error: None,
-            blocker: None,
-        }
+        Envelope { state, turn_id: Some(turn_id.clone()), outcome, output, ..self.turnless_envelope() }
     }
 
     pub fn head_body(&self) -> HeadBody {

@@ -18,6 +18,9 @@ pub struct Caller {
     pub root_run: Option<RunId>,
     /// The run that calls, for `changed_by`.
     pub run: Option<RunId>,
+    /// Names the tool call for ever, so that an open repeated after a crash finds the session that it
+    /// opened before, `own` ones too.
+    pub call: Option<String>,
     /// Secrets for the commands' environment. Never shown, logged or stored.
     pub secrets: BTreeMap<String, String>,
 }
@@ -234,6 +237,9 @@ pub trait Sandboxes: Send + Sync + 'static {
 pub enum Liveness {
     /// A resident of the tree lives, or its root runs.
     Alive,
+    /// The tree lives, but nothing of it holds its sessions: their idle time counts. Also the answer
+    /// where nobody keeps runs at all.
+    Unheld,
     /// The root's final state was read.
     Ended,
     /// Could not be found out; means alive until the absolute time-out.

@@ -10,6 +10,7 @@ mod fault;
 mod id;
 pub mod limits;
 mod principal;
+mod random;
 mod sandbox;
 mod state;
 mod time;
@@ -24,6 +25,7 @@ pub use id::{
     CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id, derive_hex,
 };
 pub use principal::{Principal, Role, Tenant};
+pub use random::SeededRandom;
 pub use sandbox::{Isolation, SandboxLimits, SandboxScope, SandboxSpec};
 pub use state::{InputMode, RunState, TurnOutcome};
 pub use time::Timestamp;

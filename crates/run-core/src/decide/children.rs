@@ -3,14 +3,11 @@
 use hearth_types::{RunId, RunState, limits};
 
 use super::{ChildEnd, Decision, OpenChild, Reply, refuse_if_over};
-use crate::{ChildKind, Effect, Event, Refusal, Run};
+use crate::{ChildKind, Event, Refusal, Run};
 
 pub(super) fn open(run: &Run, open: &OpenChild) -> Result<Decision, Refusal> {
     if let Some(child) = run.children.get(&open.spec.run_id) {
-        let reply = Reply::ChildOpened { turn_id: child.turn_id.clone(), existed: true };
-        let again = Effect::CreateChild { child_run_id: open.spec.run_id.clone() };
-        let effects = if child.unconfirmed.is_some() { vec![again] } else { Vec::new() };
-        return Ok(Decision::of(Vec::new(), effects, reply));
+        return Ok(Decision::nothing(Reply::ChildOpened { turn_id: child.turn_id.clone(), existed: true }));
     }
     refuse_if_over(run)?;
     if open.spec.depth > limits::MAX_DEPTH {
@@ -41,11 +38,9 @@ pub(super) fn open(run: &Run, open: &OpenChild) -> Result<Decision, Refusal> {
         turn_id: open.turn_id.clone(),
         prompt: open.prompt.clone(),
     };
-    Ok(Decision::of(
-        vec![opened],
-        vec![Effect::CreateChild { child_run_id: open.spec.run_id.clone() }],
-        Reply::ChildOpened { turn_id: open.turn_id.clone(), existed: false },
-    ))
+    // No effect: whoever carries this out creates the child before it answers, and a later activation
+    // finds it unconfirmed.
+    Ok(Decision::of(vec![opened], Vec::new(), Reply::ChildOpened { turn_id: open.turn_id.clone(), existed: false }))
 }
 
 pub(super) fn confirmed(run: &Run, child_run_id: &RunId) -> Decision {

@@ -1,0 +1,105 @@
+//! Definitions, replicas and sandbox sessions as lists.
+
+use hearth_sandbox::{Caller as SandboxCaller, SessionArgs, SessionRow};
+use hearth_types::{Fault, FaultCode, Role, RunId, SandboxId};
+
+use crate::answers::{AgentView, Listing, ReplicaView};
+use crate::hearth::{definition_id, parse_run_id};
+use crate::{Caller, Hearth, Page, check, cursor};
+
+impl Hearth {
+    pub async fn list_agents(&self, _caller: &Caller, page: Page) -> Result<Listing<AgentView>, Fault> {
+        let agents = self.deps.catalogue.agents();
+        let views = agents.map(|(origin, agent)| AgentView::new(origin, agent, definition_id(agent)));
+        self.paged(views.collect(), &page)
+    }
+
+    pub async fn get_agent(&self, _caller: &Caller, name: &str) -> Result<AgentView, Fault> {
+        let agent = self.agent(name, None)?;
+        let origin = self.deps.catalogue.origin(name).ok_or_else(Fault::not_found)?;
+        Ok(AgentView::new(origin, &agent, definition_id(&agent)))
+    }
+
+    pub async fn list_replicas(&self, _caller: &Caller, page: Page) -> Result<Listing<ReplicaView>, Fault> {
+        let rows = self.deps.registry.replicas().await;
+        let partial = rows.is_err();
+        let mut rows = rows.unwrap_or_default();
+        // This replica knows of itself, whatever the registry says.
+        let own = self.residents().row();
+        rows.retain(|row| row.replica != own.replica);
+        rows.push(own);
+        rows.sort_by(|a, b| a.replica.cmp(&b.replica));
+        let views = rows.into_iter().map(|row| ReplicaView {
+            replica_id: row.replica,
+            url: row.url,
+            version: row.version,
+            started_at: row.started_at,
+            draining: row.draining,
+            active_residents: row.active,
+            running_turns: row.turns,
+        });
+        let mut listing = self.paged(views.collect(), &page)?;
+        listing.partial = partial;
+        Ok(listing)
+    }
+
+    /// The sessions that the caller may see, newest first.
+    pub async fn list_sandboxes(&self, caller: &Caller, page: Page) -> Result<Listing<SessionRow>, Fault> {
+        let mut rows = self.visible_sandboxes(caller).await?;
+        rows.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| b.session_id.cmp(&a.session_id)));
+        self.paged(rows, &page)
+    }
+
+    async fn visible_sandboxes(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault> {
+        let mut rows = self.deps.sandboxes.list_all().await?;
+        let principal = &caller.principal;
+        if principal.role != Role::Admin {
+            rows.retain(|row| row.principal == principal.tenant);
+        }
+        if principal.role == Role::Member {
+            let mut own = Vec::new();
+            for row in rows {
+                let Some(root) = row.root_run_id.as_ref() else { continue };
+                if self.head(root).await?.is_some_and(|head| head.subject == principal.subject) {
+                    own.push(row);
+                }
+            }
+            rows = own;
+        }
+        Ok(rows)
+    }
+
+    pub async fn close_sandbox(&self, caller: &Caller, session: &str) -> Result<(), Fault> {
+        let session_id =
+            SandboxId::parse(session).map_err(|error| Fault::invalid("session_id", session, &error.to_string()))?;
+        let rows = self.visible_sandboxes(caller).await?;
+        let Some(row) = rows.into_iter().find(|row| row.session_id == session_id) else {
+            return Err(Fault::not_found());
+        };
+        let owner = SandboxCaller { principal: row.principal, root_run: row.root_run_id, ..SandboxCaller::default() };
+        self.deps.sandboxes.close(&owner, SessionArgs { session_id }).await
+    }
+
+    /// Closes the sessions of one run tree: how many. The tree itself goes on.
+    pub async fn close_run_sandboxes(&self, caller: &Caller, root_run: &str) -> Result<u64, Fault> {
+        let root: RunId = parse_run_id("root_run_id", root_run)?;
+        let head = self.run_for(caller, root.as_str()).await?;
+        if head.root_run_id != root {
+            return Err(Fault::new(
+                FaultCode::InvalidArgument,
+                "`root_run_id` names a run that is not the root of its tree",
+            ));
+        }
+        let owner = SandboxCaller { principal: head.tenant, root_run: Some(root.clone()), ..SandboxCaller::default() };
+        Ok(self.deps.sandboxes.close_run(&owner, &root, false).await?.closed)
+    }
+
+    fn paged<T>(&self, items: Vec<T>, page: &Page) -> Result<Listing<T>, Fault> {
+        let limit = check::page_limit(page.limit)? as usize;
+        let skip = cursor::decode_offset(page.cursor.as_deref())?;
+        let total = items.len();
+        let items: Vec<T> = items.into_iter().skip(skip).take(limit).collect();
+        let next_cursor = (skip + items.len() < total).then(|| cursor::encode_offset(skip + items.len()));
+        Ok(Listing { items, next_cursor, as_of: self.deps.clock.now(), partial: false })
+    }
+}

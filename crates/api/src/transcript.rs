@@ -1,0 +1,74 @@
+//! The conversation of a run as its journal tells it.
+
+use std::collections::HashMap;
+
+use hearth_journal::Journal;
+use hearth_residency::each_frame;
+use hearth_run_core::Event;
+use hearth_types::{Fault, RunId, Timestamp, TurnId};
+use serde_json::{Value, json};
+
+use crate::answers::TranscriptMessage;
+
+struct Writer<'r> {
+    run_id: &'r RunId,
+    messages: Vec<TranscriptMessage>,
+    prompts: HashMap<TurnId, String>,
+    text: String,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, role: &str, content: Value, turn_id: TurnId, at: Timestamp) {
+        let (role, run_id) = (role.to_owned(), self.run_id.clone());
+        self.messages.push(TranscriptMessage { role, content, run_id, turn_id: Some(turn_id), at });
+    }
+
+    fn write(&mut self, event: Event, at: Timestamp) {
+        match event {
+            Event::TurnAccepted { turn_id, prompt, .. } => {
+                self.prompts.insert(turn_id, prompt);
+            }
+            Event::TurnStarted { turn_id } => {
+                let prompt = self.prompts.remove(&turn_id).unwrap_or_default();
+                self.text.clear();
+                self.push("user", Value::String(prompt), turn_id, at);
+            }
+            Event::Steered { turn_id, text, .. } => self.push("user", Value::String(text), turn_id, at),
+            // A text that ends its turn is written by the turn's end.
+            Event::Text { text, .. } => self.text = text,
+            Event::StepFinished { turn_id } => {
+                let text = std::mem::take(&mut self.text);
+                if !text.is_empty() {
+                    self.push("assistant", Value::String(text), turn_id, at);
+                }
+            }
+            Event::ToolCalled { turn_id, call } => {
+                let content = json!({ "tool_call": { "id": call.id, "name": call.name, "arguments": call.arguments } });
+                self.push("assistant", content, turn_id, at);
+            }
+            Event::ToolFinished { turn_id, call_id, output } => {
+                let content =
+                    json!({ "tool_call_id": call_id, "content": output.content, "is_error": output.is_error });
+                self.push("tool", content, turn_id, at);
+            }
+            Event::TurnEnded { turn_id, output, .. } => {
+                let text = output.unwrap_or_else(|| std::mem::take(&mut self.text));
+                self.push("assistant", Value::String(text), turn_id, at);
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) async fn messages(journal: &dyn Journal, run_id: &RunId) -> Result<Vec<TranscriptMessage>, Fault> {
+    let mut writer = Writer { run_id, messages: Vec::new(), prompts: HashMap::new(), text: String::new() };
+    each_frame(journal, run_id, hearth_journal::Position(0), |frame| {
+        let at = frame.at;
+        for event in frame.events {
+            writer.write(event, at);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(writer.messages)
+}

@@ -1,0 +1,321 @@
+//! The actor of one activation: it decides, appends, then acts and answers, one command at a time.
+//! It never waits for a turn, a child or a sandbox.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use hearth_bus::Subject;
+use hearth_engine::{LiveOutput, Stopped, ToolAck};
+use hearth_run_core::{Command, Decision, Event, Reply, Run, StepReport, ToolReport, pending_effects};
+use hearth_types::{Envelope, RunState, TurnId};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::live::LiveItem;
+use crate::log::{Log, head};
+use crate::residents::Inner;
+use crate::{Error, effects, metrics};
+
+/// Callers that wait for a turn of one run at the most.
+const MAX_WAITERS: usize = 4_096;
+
+pub(crate) enum Message {
+    /// A command from outside or from an effect. The permit bounds how many wait.
+    Command {
+        command: Box<Command>,
+        reply: oneshot::Sender<Result<Reply, Error>>,
+        permit: Option<OwnedSemaphorePermit>,
+    },
+    /// Answered when the child's journal has begun, or cannot begin.
+    OpenChild {
+        open: Box<hearth_run_core::OpenChild>,
+        reply: oneshot::Sender<Result<Reply, Error>>,
+        permit: Option<OwnedSemaphorePermit>,
+    },
+    Step {
+        report: Box<StepReport>,
+        reply: oneshot::Sender<Result<bool, Stopped>>,
+    },
+    Tool {
+        report: Box<ToolReport>,
+        reply: oneshot::Sender<Result<ToolAck, Stopped>>,
+    },
+    /// A copy of the state, and the live text.
+    Look {
+        reply: oneshot::Sender<(Box<Run>, String)>,
+    },
+    /// Answered when the turn has ended; at once with `None` when the state does not hold it.
+    AwaitTurn {
+        turn_id: TurnId,
+        reply: oneshot::Sender<Option<Envelope>>,
+    },
+    /// Answered when the run is final.
+    AwaitEnd {
+        reply: oneshot::Sender<(RunState, u64)>,
+    },
+    /// Ends the activation if the run is parked and nobody waits.
+    Passivate,
+    /// Hands the run over at the next boundary; at once when forced.
+    Drain {
+        force: bool,
+    },
+}
+
+pub(crate) struct Start {
+    pub inner: Arc<Inner>,
+    pub run: Run,
+    pub log: Log,
+    pub parked: Arc<AtomicI64>,
+}
+
+pub(crate) struct State {
+    pub inner: Arc<Inner>,
+    pub run: Run,
+    log: Log,
+    pub live: LiveOutput,
+    pub driver: Option<(TurnId, JoinHandle<Option<Result<(), Stopped>>>)>,
+    turn_waiters: Vec<(TurnId, oneshot::Sender<Option<Envelope>>)>,
+    end_waiters: Vec<oneshot::Sender<(RunState, u64)>>,
+    parked: Arc<AtomicI64>,
+    draining: bool,
+}
+
+pub(crate) struct ResidentActor;
+
+#[ractor::async_trait]
+impl Actor for ResidentActor {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Box<Start>;
+
+    async fn pre_start(&self, myself: ActorRef<Message>, start: Box<Start>) -> Result<State, ActorProcessingErr> {
+        let mut state = State {
+            inner: start.inner,
+            run: start.run,
+            log: start.log,
+            live: LiveOutput::default(),
+            driver: None,
+            turn_waiters: Vec::new(),
+            end_waiters: Vec::new(),
+            parked: start.parked,
+            draining: false,
+        };
+        let under_way = pending_effects(&state.run);
+        effects::perform(&mut state, &myself, under_way);
+        state.note_parked();
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            Message::Command { command, reply, permit } => {
+                let result = state.carry_out(&myself, *command).await;
+                drop(permit);
+                // Whoever asked may be gone; what was decided stands.
+                reply.send(result).ok();
+            }
+            Message::OpenChild { open, reply, permit } => {
+                let child = open.spec.run_id.clone();
+                let result = state.carry_out(&myself, Command::OpenChild(open)).await;
+                drop(permit);
+                effects::answer_open(state, &myself, &child, result, reply);
+            }
+            Message::Step { report, reply } => {
+                let turn_id = report.turn_id.clone();
+                let result = state.carry_out(&myself, Command::StepFinished(*report)).await;
+                let goes_on = state.run.current_turn(&turn_id).is_some() && state.run.closing.is_none();
+                reply.send(result.map(|_| goes_on).map_err(|_| Stopped)).ok();
+                state.hand_over_if_draining(&myself).await;
+            }
+            Message::Tool { report, reply } => {
+                let (turn_id, call_id) = (report.turn_id.clone(), report.call_id.clone());
+                let result = state.carry_out(&myself, Command::ToolFinished(*report)).await;
+                let ack = result.map(|_| state.tool_ack(&turn_id, &call_id)).map_err(|_| Stopped);
+                reply.send(ack).ok();
+                state.hand_over_if_draining(&myself).await;
+            }
+            Message::Look { reply } => {
+                reply.send((Box::new(state.run.clone()), state.live.text())).ok();
+            }
+            Message::AwaitTurn { turn_id, reply } => state.await_turn(turn_id, reply),
+            Message::AwaitEnd { reply } => {
+                if state.run.state.is_final() {
+                    reply.send((state.run.state, state.run.closed_descendants)).ok();
+                } else if state.end_waiters.len() < MAX_WAITERS {
+                    state.end_waiters.push(reply);
+                }
+            }
+            Message::Passivate => {
+                state.forget_gone_waiters();
+                if state.idle() {
+                    state.release(&myself).await;
+                }
+            }
+            Message::Drain { force } => {
+                state.draining = true;
+                if force {
+                    state.release(&myself).await;
+                } else {
+                    state.hand_over_if_draining(&myself).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _myself: ActorRef<Message>, state: &mut State) -> Result<(), ActorProcessingErr> {
+        state.stop_driver();
+        Ok(())
+    }
+}
+
+impl State {
+    /// Decides, appends, acts. After an append that failed the activation is over: what it holds may
+    /// not be what the journal holds.
+    async fn carry_out(&mut self, myself: &ActorRef<Message>, mut command: Command) -> Result<Reply, Error> {
+        match &mut command {
+            Command::Cancel(cancel) => cancel.partial = self.live.text(),
+            Command::Close(close) => close.partial = self.live.text(),
+            Command::Tick { partial } => *partial = self.live.text(),
+            _ => {}
+        }
+        let Decision { events, effects, reply } = hearth_run_core::decide(&self.run, &command, self.inner.clock.now())?;
+        if !events.is_empty()
+            && let Err(error) = self.commit(events).await
+        {
+            self.step_down(myself, &error);
+            return Err(error);
+        }
+        effects::perform(self, myself, effects);
+        self.note_parked();
+        Ok(reply)
+    }
+
+    async fn commit(&mut self, events: Vec<Event>) -> Result<(), Error> {
+        let frame = self.log.frame(self.run.seq.next(), events);
+        let turn_ends = frame.events.iter().any(|event| matches!(event, Event::TurnEnded { .. }));
+        let started_at = self.run.current.as_ref().map(|turn| turn.started_at);
+        // Folded before it is appended, as the index row shows the state after it. Where the append
+        // fails the activation ends, and this state with it.
+        for recorded in frame.clone().recorded() {
+            self.run.apply(&recorded);
+        }
+        self.log.append(&frame, head(&self.run)).await?;
+        if turn_ends && let (Some(started_at), Some(turn)) = (started_at, self.run.last_ended()) {
+            metrics::TURN_SECONDS.observe(turn.ended_at.since(started_at).as_secs_f64());
+            metrics::TURNS_ENDED.with_label_values(&[turn.outcome.as_str()]).inc();
+        }
+        self.publish(LiveItem::Frame(frame)).await;
+        self.answer_waiters();
+        Ok(())
+    }
+
+    async fn publish(&self, item: LiveItem) {
+        let Some(bytes) = item.encode() else { return };
+        let subject = Subject::RunEvents(self.run.spec.run_id.clone());
+        if let Err(error) = self.inner.bus.publish(&subject, bytes).await {
+            // Watchers meet the gap in the numbers and read the journal.
+            tracing::debug!(%error, "an event was not published");
+        }
+    }
+
+    fn step_down(&mut self, myself: &ActorRef<Message>, error: &Error) {
+        let reason = match error {
+            Error::Journal(hearth_journal::Error::Fenced { .. }) => "fenced",
+            Error::Journal(_) => "journal",
+            _ => "other",
+        };
+        metrics::STEPPED_DOWN.with_label_values(&[reason]).inc();
+        tracing::warn!(run_id = %self.run.spec.run_id, epoch = %self.run.epoch, %error, "an activation steps down");
+        self.stop_driver();
+        myself.stop(Some(reason.to_owned()));
+    }
+
+    fn tool_ack(&self, turn_id: &TurnId, call_id: &hearth_types::CallId) -> ToolAck {
+        let step = self.run.current_turn(turn_id).and_then(|turn| turn.steps.last());
+        let Some(step) = step else { return ToolAck::default() };
+        let at = step.calls.iter().find(|record| &record.call.id == call_id).and_then(|record| record.result.as_ref());
+        let done = step.calls.iter().all(|record| record.result.is_some());
+        ToolAck {
+            at: at.map(|(_, at)| *at).unwrap_or_default(),
+            steered: if done { step.steered.clone() } else { Vec::new() },
+        }
+    }
+
+    fn await_turn(&mut self, turn_id: TurnId, reply: oneshot::Sender<Option<Envelope>>) {
+        match self.run.envelope(&turn_id, "") {
+            Some(envelope) if envelope.outcome.is_none() => {
+                self.forget_gone_waiters();
+                // Past the bound the caller asks again, as after a take-over.
+                if self.turn_waiters.len() < MAX_WAITERS {
+                    self.turn_waiters.push((turn_id, reply));
+                }
+            }
+            known => {
+                reply.send(known).ok();
+            }
+        }
+    }
+
+    fn forget_gone_waiters(&mut self) {
+        self.turn_waiters.retain(|(_, reply)| !reply.is_closed());
+        self.end_waiters.retain(|reply| !reply.is_closed());
+    }
+
+    fn answer_waiters(&mut self) {
+        let run = &self.run;
+        let over = |turn_id: &TurnId| run.envelope(turn_id, "").is_none_or(|envelope| envelope.outcome.is_some());
+        for (turn_id, reply) in self.turn_waiters.extract_if(.., |(turn_id, _)| over(turn_id)) {
+            reply.send(run.envelope(&turn_id, "")).ok();
+        }
+        if run.state.is_final() {
+            for reply in self.end_waiters.drain(..) {
+                reply.send((run.state, run.closed_descendants)).ok();
+            }
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.run.current.is_none()
+            && self.run.closing.is_none()
+            && !self.run.wakes()
+            && self.turn_waiters.is_empty()
+            && self.end_waiters.is_empty()
+    }
+
+    fn note_parked(&self) {
+        let parked =
+            if self.run.current.is_some() || self.run.wakes() { -1 } else { self.inner.clock.now().as_millis() };
+        self.parked.store(parked, Ordering::Relaxed);
+    }
+
+    pub fn stop_driver(&mut self) {
+        if let Some((_, driver)) = self.driver.take() {
+            driver.abort();
+            metrics::TURNS_RUNNING.dec();
+        }
+    }
+
+    /// A turn that waits for a child or a sandbox can go on elsewhere at once; a model step is
+    /// waited for, up to the drain's deadline.
+    async fn hand_over_if_draining(&mut self, myself: &ActorRef<Message>) {
+        let in_a_model_step = self.run.current.as_ref().is_some_and(|turn| turn.open_calls().next().is_none());
+        if self.draining && !in_a_model_step {
+            self.release(myself).await;
+        }
+    }
+
+    async fn release(&mut self, myself: &ActorRef<Message>) {
+        self.stop_driver();
+        if let Err(error) = self.carry_out(myself, Command::Release).await {
+            tracing::warn!(%error, "a hand-over was not recorded; the run is taken over all the same");
+        }
+        myself.stop(Some("released".to_owned()));
+    }
+}

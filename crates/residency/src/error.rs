@@ -1,0 +1,83 @@
+//! Why a command did not get its answer, and the one place that maps it to what users see.
+
+use hearth_run_core::{FrameError, Refusal};
+use hearth_types::{Fault, FaultCode};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the run is not known")]
+    NotFound,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Journal(#[from] hearth_journal::Error),
+    #[error("the journal of {run} cannot be folded: {source}")]
+    Fold { run: String, source: FrameError },
+    /// The id is taken by a run that was created otherwise.
+    #[error("the id is taken by another run")]
+    Taken,
+    #[error("{limit} commands wait for this run already")]
+    Busy { limit: usize },
+    #[error("this replica is draining")]
+    Draining,
+    /// The activation ended before it answered; what became of the command is in the journal.
+    #[error("the activation ended before it answered")]
+    Gone,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotFound => Self::not_found(),
+            Error::Refused(refusal) => refusal_fault(&refusal),
+            Error::Journal(error) => journal_fault(&error),
+            Error::Fold { .. } => {
+                tracing::error!(%error, "a journal is damaged; `hearth doctor` names the place");
+                Self::internal("the journal of this run is damaged; the operator finds the place with `hearth doctor`")
+            }
+            Error::Taken => Self::new(
+                FaultCode::Conflict,
+                "the idempotency key was used for another body; use a new key for a new command",
+            ),
+            Error::Busy { limit } => Self::new(
+                FaultCode::QueueFull,
+                format!("{limit} commands wait for this run already; try again shortly"),
+            ),
+            Error::Draining => {
+                Self::new(FaultCode::Draining, "this replica is being stopped; repeat with the same idempotency key")
+            }
+            Error::Gone => Self::unavailable("the run moved while it was asked; repeat with the same idempotency key"),
+        }
+    }
+}
+
+fn refusal_fault(refusal: &Refusal) -> Fault {
+    let code = match refusal {
+        Refusal::Ended { .. } | Refusal::Closing => FaultCode::RunEnded,
+        Refusal::KeyConflict => FaultCode::Conflict,
+        Refusal::QueueFull => FaultCode::QueueFull,
+        Refusal::ResidentLimit { .. } => FaultCode::ResidentLimit,
+        Refusal::TooDeep => FaultCode::ToolRefused,
+        Refusal::TooManySpawns { .. } => FaultCode::QuotaExceeded,
+        Refusal::StaleTurn => FaultCode::RunEnded,
+    };
+    Fault::new(code, refusal.to_string())
+}
+
+fn journal_fault(error: &hearth_journal::Error) -> Fault {
+    use hearth_journal::Error as Journal;
+    match error {
+        Journal::TooLarge { limit, .. } => Fault::new(
+            FaultCode::PayloadTooLarge,
+            format!("the journal takes frames of at most {limit} bytes; send less"),
+        ),
+        Journal::Corrupt { .. } => {
+            tracing::error!(%error, "the journal is damaged; `hearth doctor` names the place");
+            Fault::internal("the journal is damaged; the operator finds the place with `hearth doctor`")
+        }
+        Journal::Full { .. } => Fault::unavailable(
+            "the journal has no room, so nothing can be accepted; reads go on. Free space, then repeat",
+        ),
+        _ => Fault::unavailable("the journal is out of reach; repeat with the same idempotency key"),
+    }
+}

@@ -1,0 +1,124 @@
+//! One run's journal, as its activation writes it: frames, fenced by the position of the last one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_journal::{Append, Error as JournalError, Journal, LogKey, Position, RunHead, SharedJournal};
+use hearth_run_core::{Event, Frame, Run};
+use hearth_types::{Epoch, RunId, Seq, SharedClock};
+
+use crate::Error;
+
+/// Frames that one read asks for.
+const READ_BATCH: usize = 256;
+/// How long an append whose outcome is open is repeated before the activation gives up.
+const APPEND_PATIENCE: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Reads and folds a run's journal; `None` when it is empty.
+pub async fn read_run(journal: &dyn Journal, run_id: &RunId) -> Result<Option<(Run, Position)>, Error> {
+    let mut run = None;
+    let position = each_frame(journal, run_id, Position(0), |frame| Run::fold(&mut run, frame)).await?;
+    Ok(run.map(|run| (run, position)))
+}
+
+/// Visits the frames after a position, in order, and returns the position of the last one.
+pub async fn each_frame(
+    journal: &dyn Journal,
+    run_id: &RunId,
+    after: Position,
+    mut visit: impl FnMut(Frame) -> Result<(), hearth_run_core::FrameError>,
+) -> Result<Position, Error> {
+    let key = LogKey::Run(run_id.clone());
+    let mut position = after;
+    loop {
+        let frames = journal.read(&key, position, READ_BATCH).await?;
+        let whole = frames.len() == READ_BATCH;
+        for stored in frames {
+            position = stored.position;
+            let folded = Frame::decode(&stored.frame).and_then(&mut visit);
+            folded.map_err(|source| Error::Fold { run: run_id.to_string(), source })?;
+        }
+        if !whole {
+            return Ok(position);
+        }
+    }
+}
+
+/// The writing end of one activation.
+pub struct Log {
+    journal: SharedJournal,
+    clock: SharedClock,
+    run_id: RunId,
+    epoch: Epoch,
+    position: Position,
+    /// Names this activation's appends apart from those of any other, of the same epoch too.
+    nonce: String,
+}
+
+impl Log {
+    pub fn new(journal: SharedJournal, clock: SharedClock, run_id: RunId, epoch: Epoch, position: Position) -> Self {
+        let nonce = hearth_types::RunId::generate().to_string();
+        Self { journal, clock, run_id, epoch, position, nonce }
+    }
+
+    pub fn frame(&self, first_seq: Seq, events: Vec<Event>) -> Frame {
+        Frame {
+            v: hearth_run_core::FRAME_VERSION,
+            epoch: self.epoch,
+            append_id: format!("{}.{first_seq}", self.nonce),
+            prev: self.position.0,
+            first_seq,
+            at: self.clock.now(),
+            events,
+        }
+    }
+
+    /// Appends a frame. An append whose outcome is unknown, or that the store could not take just
+    /// now, is repeated with the identical bytes, as until its outcome is known nothing may follow it.
+    pub async fn append(&mut self, frame: &Frame, head: RunHead) -> Result<(), Error> {
+        let bytes = frame.encode().map_err(|source| Error::Fold { run: self.run_id.to_string(), source })?;
+        let append = Append {
+            key: LogKey::Run(self.run_id.clone()),
+            expected: self.position,
+            append_id: frame.append_id.clone(),
+            frame: Bytes::from(bytes),
+            head: Some(head),
+        };
+        let patience = tokio::time::Instant::now() + APPEND_PATIENCE;
+        loop {
+            match self.journal.append(append.clone()).await {
+                Ok(position) => {
+                    self.position = position;
+                    return Ok(());
+                }
+                Err(JournalError::Unknown { .. } | JournalError::Unavailable { .. })
+                    if tokio::time::Instant::now() < patience =>
+                {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// The index row of a run.
+pub fn head(run: &Run) -> RunHead {
+    let spec = &run.spec;
+    RunHead {
+        run_id: spec.run_id.clone(),
+        tenant: spec.tenant.clone(),
+        subject: spec.subject.clone(),
+        agent: spec.agent.name.clone(),
+        state: run.state,
+        root_run_id: spec.root_run_id.clone(),
+        parent_run_id: spec.parent.as_ref().map(|parent| parent.run_id.clone()),
+        session_id: spec.session_id.clone(),
+        resident: spec.interactive,
+        created_at: run.created_at,
+        wake: run.wakes(),
+        due_at: run.due_at(),
+        body: serde_json::to_value(run.head_body()).unwrap_or_default(),
+    }
+}

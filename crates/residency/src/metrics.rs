@@ -1,0 +1,49 @@
+//! Every metric of this crate.
+
+use std::sync::LazyLock;
+
+use hearth_telemetry::metrics::{self, Histogram, IntCounter, IntCounterVec, IntGauge};
+
+pub static OPEN_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
+    metrics::histogram(
+        "hearth_open_seconds",
+        "Time to create a run, until its first frame stands.",
+        metrics::FAST_SECONDS,
+    )
+});
+
+pub static ACCEPT_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
+    metrics::histogram("hearth_accept_seconds", "Time to accept an input, until it stands.", metrics::FAST_SECONDS)
+});
+
+pub static TURN_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
+    metrics::histogram("hearth_turn_seconds", "Time of a turn, from its start to its end.", metrics::LONG_SECONDS)
+});
+
+pub static TURNS_ENDED: LazyLock<IntCounterVec> =
+    LazyLock::new(|| metrics::counter_vec("hearth_turns_ended_total", "Turns that ended, by outcome.", &["outcome"]));
+
+pub static ACTIVATE_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
+    metrics::histogram(
+        "hearth_activate_seconds",
+        "Time to read a journal and take its run over.",
+        metrics::FAST_SECONDS,
+    )
+});
+
+pub static ACTIVE: LazyLock<IntGauge> =
+    LazyLock::new(|| metrics::gauge("hearth_residents_active", "Activations in the memory of this replica."));
+
+pub static TURNS_RUNNING: LazyLock<IntGauge> =
+    LazyLock::new(|| metrics::gauge("hearth_turns_running", "Turns that this replica runs now."));
+
+pub static STEPPED_DOWN: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    metrics::counter_vec("hearth_stepped_down_total", "Activations that gave up their run, by reason.", &["reason"])
+});
+
+pub static SHED: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_commands_shed_total", "Commands refused because too many wait for one run.")
+});
+
+pub static ACTIVATION_FAILURES: LazyLock<IntCounter> =
+    LazyLock::new(|| metrics::counter("hearth_activation_failures_total", "Activations that could not be begun."));

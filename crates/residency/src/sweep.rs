@@ -1,0 +1,118 @@
+//! The sweep: compares what should be with what is, and takes no input. The same at the start,
+//! after a crash and on every other day.
+
+use std::time::Duration;
+
+use hearth_registry::ReplicaRow;
+use hearth_types::RunId;
+
+use crate::actor::Message;
+use crate::{Error, Residents, metrics};
+
+/// Runs that one look at an index asks for.
+const BATCH: usize = 128;
+/// How often parked activations are looked at.
+const PASSIVATE_EVERY: Duration = Duration::from_secs(2);
+
+pub(crate) fn start(residents: &Residents) {
+    let tasks = &residents.inner.tasks;
+    tasks.spawn(every(residents.clone(), residents.inner.options.sweep_every, |r| async move {
+        report("due times", due(&r).await);
+        report("sleepers", wake(&r).await);
+    }));
+    let quiet = PASSIVATE_EVERY.min(residents.inner.options.passivate_after.max(Duration::from_millis(50)));
+    tasks.spawn(every(residents.clone(), quiet, |r| async move { passivate(&r) }));
+    let beat = residents.inner.options.lease / 3;
+    tasks.spawn(every(residents.clone(), beat, |r| async move { heartbeat(&r).await }));
+}
+
+async fn every<F, Fut>(residents: Residents, pause: Duration, mut look: F)
+where
+    F: FnMut(Residents) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    while !residents.is_draining() {
+        look(residents.clone()).await;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn report(what: &'static str, result: Result<(), Error>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, what, "a sweep did not finish; the next one goes on");
+    }
+}
+
+/// Idle times and deadlines that have come.
+async fn due(residents: &Residents) -> Result<(), Error> {
+    let now = residents.inner.clock.now();
+    let runs = residents.inner.journal.due(now, BATCH).await?;
+    for_each(runs, |run_id| async move { residents.tick(&run_id).await }).await;
+    Ok(())
+}
+
+/// Runs that need an owner and have none here.
+async fn wake(residents: &Residents) -> Result<(), Error> {
+    let mut after: Option<RunId> = None;
+    loop {
+        let runs = residents.inner.journal.waking(after.as_ref(), BATCH).await?;
+        after = runs.last().cloned();
+        let whole = runs.len() == BATCH;
+        let asleep = runs.into_iter().filter(|run_id| !residents.is_active(run_id)).collect();
+        for_each(asleep, |run_id| async move { residents.wake(&run_id).await }).await;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+async fn for_each<F, Fut>(runs: Vec<RunId>, act: F)
+where
+    F: Fn(RunId) -> Fut,
+    Fut: Future<Output = Result<(), Error>>,
+{
+    let acts = runs.into_iter().map(|run_id| {
+        let acting = act(run_id.clone());
+        async move {
+            if let Err(error) = acting.await
+                && !matches!(error, Error::Draining | Error::Refused(_))
+            {
+                tracing::warn!(%run_id, %error, "a run could not be woken; the next sweep tries again");
+            }
+        }
+    });
+    futures::future::join_all(acts).await;
+}
+
+fn passivate(residents: &Residents) {
+    let now = residents.inner.clock.now();
+    for (_, handle) in residents.inner.slots.all() {
+        let Some(parked) = handle.parked_since() else { continue };
+        if now.since(parked) >= residents.inner.options.passivate_after {
+            // An activation that ended meanwhile needs no telling.
+            handle.actor.cast(Message::Passivate).ok();
+        }
+    }
+}
+
+async fn heartbeat(residents: &Residents) {
+    let row = residents.row();
+    if let Err(error) = residents.inner.registry.heartbeat(row, residents.inner.options.lease).await {
+        tracing::warn!(%error, "a heartbeat was not registered");
+    }
+}
+
+impl Residents {
+    /// What this replica says of itself.
+    pub fn row(&self) -> ReplicaRow {
+        ReplicaRow {
+            replica: self.replica().clone(),
+            url: self.inner.options.url.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: self.inner.started_at,
+            draining: self.is_draining(),
+            active: self.inner.slots.len() as u64,
+            turns: u64::try_from(metrics::TURNS_RUNNING.get()).unwrap_or(0),
+        }
+    }
+}
