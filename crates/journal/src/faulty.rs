@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{RunId, Timestamp};
+use hearth_types::{RunId, SeededRandom, Timestamp};
 
 use crate::{Append, Error, HeadPage, HeadQuery, Journal, LogKey, Position, RunHead, StoredFrame};
 
@@ -41,8 +41,8 @@ impl<J: Journal> FaultyJournal<J> {
 
     /// Fates drawn from a seed: the same seed and the same operations give the same fates.
     pub fn seeded(inner: J, seed: u64, odds: Odds) -> Self {
-        let state = std::sync::atomic::AtomicU64::new(seed);
-        Self::new(inner, move |operation| odds.draw(next_random(&state), operation))
+        let random = SeededRandom::new(seed);
+        Self::new(inner, move |operation| odds.draw(&random, operation))
     }
 
     async fn read_fate(&self) -> Result<(), Error> {
@@ -69,14 +69,15 @@ pub struct Odds {
 }
 
 impl Odds {
-    fn draw(&self, random: u64, operation: Operation<'_>) -> Fate {
+    fn draw(&self, random: &SeededRandom, operation: Operation<'_>) -> Fate {
         let is_read = matches!(operation, Operation::Read);
-        let mut rest = random % 1_000;
+        let mut rest = random.below(1_000);
+        let delay = Duration::from_micros(random.below(u64::try_from(self.max_delay.as_micros()).unwrap_or(u64::MAX)));
         for (odds, fate) in [
             (self.lose_answer, Fate::LoseAnswer),
             (self.lose_request, Fate::LoseRequest),
             (self.refuse, Fate::Refuse),
-            (self.delay, Fate::Delay(self.max_delay.mul_f64((random >> 32) as f64 / f64::from(u32::MAX)))),
+            (self.delay, Fate::Delay(delay)),
         ] {
             if rest < u64::from(odds) {
                 let lost = matches!(fate, Fate::LoseAnswer | Fate::LoseRequest);
@@ -86,15 +87,6 @@ impl Odds {
         }
         Fate::Pass
     }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-fn next_random(state: &std::sync::atomic::AtomicU64) -> u64 {
-    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut z = state.fetch_add(STEP, std::sync::atomic::Ordering::Relaxed).wrapping_add(STEP);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 fn refused() -> Error {

@@ -3,6 +3,12 @@
 //! It makes things fast and nothing true: whatever it says is checked by the next journal append,
 //! and all of it can be lost and rebuilt.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod faulty;
+mod memory;
 mod port;
 
+pub use faulty::{Fate, FaultyRegistry, Odds};
+pub use memory::MemoryRegistry;
 pub use port::{Error, Location, Registry, ReplicaRow, SharedRegistry};

@@ -1,0 +1,118 @@
+//! A registry in memory: for one process, and for the replicas of a simulation.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hearth_types::{ReplicaId, RunId};
+use tokio::time::Instant;
+
+use crate::{Error, Location, Registry, ReplicaRow};
+
+/// Clones share one store. Its clock is tokio's, so that a paused clock decides when a lease ends.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryRegistry {
+    store: Arc<Mutex<Store>>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    locations: BTreeMap<RunId, Location>,
+    replicas: BTreeMap<ReplicaId, (ReplicaRow, Instant)>,
+}
+
+impl MemoryRegistry {
+    /// Locations that are kept. An activation that ends without a release leaves its own behind; past
+    /// the bound some location is forgotten, which costs its run a look into the journal.
+    pub const MAX_LOCATIONS: usize = 1_000_000;
+
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Loses everything, as a store may at any moment.
+    pub fn forget(&self) {
+        *self.store() = Store::default();
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // Nothing panics while it holds the lock, so a poisoned store is still whole.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Registry for MemoryRegistry {
+    async fn claim(&self, run: &RunId, location: Location) -> Result<(), Error> {
+        let mut store = self.store();
+        if store.locations.get(run).is_none_or(|known| location.epoch > known.epoch) {
+            store.locations.insert(run.clone(), location);
+        }
+        if store.locations.len() > Self::MAX_LOCATIONS {
+            // Ids are ordered by time: the first is that of an old run.
+            store.locations.pop_first();
+        }
+        Ok(())
+    }
+
+    async fn release(&self, run: &RunId, location: &Location) -> Result<(), Error> {
+        let mut store = self.store();
+        if store.locations.get(run) == Some(location) {
+            store.locations.remove(run);
+        }
+        Ok(())
+    }
+
+    async fn locate(&self, run: &RunId) -> Result<Option<Location>, Error> {
+        Ok(self.store().locations.get(run).cloned())
+    }
+
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut store = self.store();
+        store.replicas.retain(|_, (_, until)| *until > now);
+        store.replicas.insert(row.replica.clone(), (row, now + lease));
+        Ok(())
+    }
+
+    async fn leave(&self, replica: &ReplicaId) -> Result<(), Error> {
+        self.store().replicas.remove(replica);
+        Ok(())
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
+        let now = Instant::now();
+        let store = self.store();
+        Ok(store.replicas.values().filter(|(_, until)| *until > now).map(|(row, _)| row.clone()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::Epoch;
+
+    use super::*;
+    use crate::conformance::{self, Store};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_memory_registry_keeps_the_contract() {
+        conformance::run_all(async || {
+            let registry = MemoryRegistry::new();
+            Store::new(vec![Arc::new(registry.clone()), Arc::new(registry)], ())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_forgets_is_empty_and_usable() {
+        let registry = MemoryRegistry::new();
+        let run = RunId::parse("run_a").unwrap();
+        let location = |epoch| Location { replica: ReplicaId::parse("r").unwrap(), epoch: Epoch(epoch) };
+        registry.claim(&run, location(7)).await.unwrap();
+        registry.forget();
+        assert_eq!(registry.locate(&run).await.unwrap(), None);
+        registry.claim(&run, location(1)).await.unwrap();
+        assert_eq!(registry.locate(&run).await.unwrap(), Some(location(1)));
+    }
+}
