@@ -13,6 +13,16 @@ pub enum Subject {
     Commands(ReplicaId),
 }
 
+impl Subject {
+    /// The subject without its ids.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::RunEvents(_) => "run_events",
+            Self::Commands(_) => "commands",
+        }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
