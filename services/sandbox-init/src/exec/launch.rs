@@ -1,0 +1,137 @@
+//! Forking an exec's supervisor, which forks the command.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, access, memfd_create, open};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::Pid;
+
+use super::supervise;
+use crate::wire::ExecRequest;
+
+/// Room in the pipe between a command and the init: fewer wake-ups under a flood.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// What every command of the session starts from.
+#[derive(Debug)]
+pub struct Base {
+    shell: CString,
+    shell_name: CString,
+    env: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A supervisor that was forked, and what it is heard by.
+#[derive(Debug)]
+pub struct Launched {
+    pub supervisor: Pid,
+    /// Output of the command, for reading without waiting.
+    pub output: OwnedFd,
+    /// The supervisor's word on how the command ended; closed when the supervisor is gone.
+    pub status: OwnedFd,
+}
+
+/// All that the forked processes need, made before the fork.
+pub struct Plan {
+    pub shell: CString,
+    pub argv: Vec<CString>,
+    pub envp: Vec<CString>,
+    pub cwd: OwnedFd,
+    pub stdin: OwnedFd,
+    /// Both standard output and standard error.
+    pub output: OwnedFd,
+    pub status: OwnedFd,
+    pub init: Pid,
+}
+
+impl Plan {
+    pub fn descriptors(&self) -> [RawFd; 4] {
+        [&self.cwd, &self.stdin, &self.output, &self.status].map(|fd| fd.as_raw_fd())
+    }
+}
+
+impl Base {
+    /// The shell and the environment of this process.
+    pub fn of_process() -> io::Result<Self> {
+        let env: Vec<_> =
+            std::env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let shell = find_shell(&path).ok_or_else(|| io::Error::other("there is neither bash nor sh"))?;
+        let name = shell.file_name().unwrap_or_default().as_bytes().to_vec();
+        Ok(Self { shell: CString::new(shell.as_os_str().as_bytes())?, shell_name: CString::new(name)?, env })
+    }
+
+    pub fn launch(&self, request: &ExecRequest, stdin: &[u8], cwd: OwnedFd) -> io::Result<Launched> {
+        let (output, output_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Refused when the user has many pipes already; the default size works too.
+        fcntl_setpipe_size(&output, PIPE_BYTES).ok();
+        rustix::io::ioctl_fionbio(&output, true)?;
+        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&status, true)?;
+        let plan = Plan {
+            shell: self.shell.clone(),
+            argv: self.argv(&request.command)?,
+            envp: self.envp(&request.env)?,
+            cwd,
+            stdin: input(stdin)?,
+            output: output_end,
+            status: status_end,
+            init: rustix::process::getpid(),
+        };
+        // SAFETY: this process has one thread, so the child may do whatever the parent might; it never
+        // returns from `supervise`, and so drops nothing that the parent still owns.
+        let supervisor = match unsafe { libc::fork() } {
+            0 => supervise::supervise(&plan),
+            pid => Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)?,
+        };
+        Ok(Launched { supervisor, output, status })
+    }
+
+    fn argv(&self, command: &[u8]) -> io::Result<Vec<CString>> {
+        let mut text = Vec::with_capacity(command.len() + 1);
+        // A command that begins like an option would be taken for one, and not every `sh` knows `--`.
+        if command.starts_with(b"-") || command.starts_with(b"+") {
+            text.push(b' ');
+        }
+        text.extend_from_slice(command);
+        Ok(vec![self.shell_name.clone(), CString::new("-c")?, CString::new(text)?])
+    }
+
+    fn envp(&self, own: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Vec<CString>> {
+        let overridden = |name: &[u8]| own.iter().any(|(other, _)| other == name);
+        let base = self.env.iter().filter(|(name, _)| !overridden(name));
+        base.chain(own).map(|(name, value)| Ok(CString::new([name, &b"="[..], value].concat())?)).collect()
+    }
+}
+
+/// `PATH` first: some systems have their shell nowhere else.
+fn find_shell(path: &OsStr) -> Option<PathBuf> {
+    let folders = || std::env::split_paths(path).chain(["/bin", "/usr/bin", "/usr/local/bin"].map(PathBuf::from));
+    ["bash", "sh"].iter().find_map(|name| {
+        folders().filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(|file| is_program(file))
+    })
+}
+
+fn is_program(file: &Path) -> bool {
+    file.is_file() && access(file, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Standard input as a file, so that nobody has to feed it: it ends where it ends.
+fn input(bytes: &[u8]) -> io::Result<OwnedFd> {
+    if bytes.is_empty() {
+        return Ok(open(c"/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    }
+    let mut file = File::from(memfd_create(c"stdin", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Pointers for `execve`, ended by a null.
+pub fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| CStr::as_ptr(string)).chain(std::iter::once(std::ptr::null())).collect()
+}

@@ -1,0 +1,11 @@
+//! Commands: their life, their trees, and how long their results are kept.
+
+mod launch;
+mod output;
+mod record;
+mod supervise;
+mod table;
+
+pub use launch::Base;
+pub use supervise::reap_all;
+pub use table::Execs;

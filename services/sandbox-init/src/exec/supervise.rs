@@ -1,0 +1,169 @@
+//! An exec's supervisor: a fork of the init that starts the command, waits for it and for everything
+//! that it leaves behind, and ends when nothing of it is left.
+//!
+//! Being a subreaper, it inherits whatever detaches itself from the command, so that "the tree of
+//! this exec" is always what is below this one process. The init kills by that; this process only
+//! waits, except when the init has died: then it clears the tree away itself.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+};
+
+use super::launch::{Plan, pointers};
+use crate::signals::{Signals, reset_for_command};
+use crate::{confine, tree};
+
+/// How a command ended: the exit code and the signal, as two little-endian `i32`.
+pub const STATUS_BYTES: usize = 8;
+/// Between two tries to kill what is left after the init has died.
+const CLEARING: Duration = Duration::from_millis(10);
+
+/// The life of a supervisor. Runs in the forked process and never returns.
+pub fn supervise(plan: &Plan) -> ! {
+    setsid().ok();
+    set_child_subreaper(Some(getpid())).ok();
+    set_parent_process_death_signal(Some(Signal::TERM)).ok();
+    keep_only(plan.descriptors());
+    let Ok(signals) = Signals::block() else { end(1) };
+    // SAFETY: this process has one thread, as the init that it was forked from.
+    let command = match unsafe { libc::fork() } {
+        0 => become_command(plan),
+        pid => pid,
+    };
+    if command < 0 {
+        let error = std::io::Error::last_os_error();
+        say(plan.output.as_raw_fd(), &format!("no process could be started: {error}\n"));
+        tell(plan, 126, 0);
+        end(0);
+    }
+    // The pipe is to end when the command's processes have closed it.
+    close(plan.output.as_raw_fd());
+    close(plan.stdin.as_raw_fd());
+    loop {
+        reap(plan, command);
+        if getppid() != Some(plan.init) {
+            tree::kill_below(&[getpid().as_raw_nonzero().get()], &BTreeSet::new());
+            std::thread::sleep(CLEARING);
+            continue;
+        }
+        let mut fds = [PollFd::new(signals.fd(), PollFlags::IN)];
+        poll(&mut fds, None).ok();
+        signals.take();
+    }
+}
+
+/// Waits for all that have ended, and ends itself when there is nobody left to wait for.
+fn reap(plan: &Plan, command: i32) {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => {
+                let signal = status.terminating_signal().unwrap_or(0);
+                tell(plan, status.exit_status().unwrap_or(128 + signal), signal);
+            }
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return,
+            Err(_) => end(0),
+        }
+    }
+}
+
+fn tell(plan: &Plan, code: i32, signal: i32) {
+    let mut message = [0; STATUS_BYTES];
+    message[..4].copy_from_slice(&code.to_le_bytes());
+    message[4..].copy_from_slice(&signal.to_le_bytes());
+    // An init that is gone does not listen; then there is nobody to tell.
+    rustix::io::write(&plan.status, &message).ok();
+}
+
+/// Turns this fork of the supervisor into the command.
+fn become_command(plan: &Plan) -> ! {
+    setsid().ok();
+    reset_for_command();
+    confine::mark_for_oom();
+    let (argv, envp) = (pointers(&plan.argv), pointers(&plan.envp));
+    // SAFETY: the descriptors are open, the strings and the arrays that end with a null live until the
+    // process becomes another program, and nothing else runs in this one.
+    unsafe {
+        let ready = libc::fchdir(plan.cwd.as_raw_fd()) == 0
+            && libc::dup2(plan.stdin.as_raw_fd(), 0) >= 0
+            && libc::dup2(plan.output.as_raw_fd(), 1) >= 0
+            && libc::dup2(plan.output.as_raw_fd(), 2) >= 0;
+        if ready {
+            libc::execve(plan.shell.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        }
+    }
+    let error = std::io::Error::last_os_error();
+    say(plan.output.as_raw_fd(), &format!("the shell could not be started: {error}\n"));
+    end(if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 })
+}
+
+/// Closes the init's own files: other execs' pipes must not be held open from here.
+fn keep_only(mut keep: [RawFd; 4]) {
+    keep.sort_unstable();
+    let mut first = 3;
+    for fd in keep {
+        close_range(first, fd - 1);
+        first = fd + 1;
+    }
+    close_range(first, RawFd::MAX);
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    if first > last {
+        return;
+    }
+    // SAFETY: this forked process never drops the values that own these descriptors in the init.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if result != 0 {
+        let open = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1 << 16);
+        let end = RawFd::try_from(open).unwrap_or(RawFd::MAX).min(1 << 16);
+        (first..=last.min(end)).for_each(close);
+    }
+}
+
+fn close(fd: RawFd) {
+    // SAFETY: as above; and each descriptor is closed at most once here, or was never open.
+    unsafe {
+        libc::close(fd);
+    }
+}
+
+fn say(fd: RawFd, text: &str) {
+    // SAFETY: the output of the plan is open until this process ends or has closed it.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::write(fd, text.as_bytes()).ok();
+}
+
+/// Without running anything that the init registered for its own end.
+fn end(code: i32) -> ! {
+    // SAFETY: `_exit` takes a number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Reads a supervisor's word on how the command ended.
+pub fn parse_status(message: [u8; STATUS_BYTES]) -> (i32, i32) {
+    let [a, b, c, d, e, f, g, h] = message;
+    (i32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))
+}
+
+/// Whether a supervisor ended because its tree was empty.
+pub fn ended_well(status: rustix::process::WaitStatus) -> bool {
+    status.exit_status() == Some(0)
+}
+
+/// All children of this process that have ended since the last look.
+pub fn reap_all() -> Vec<(Pid, rustix::process::WaitStatus)> {
+    let mut reaped = Vec::new();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(child)) => reaped.push(child),
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(_) => return reaped,
+        }
+    }
+}
