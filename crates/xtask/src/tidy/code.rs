@@ -25,7 +25,7 @@ pub fn check(tree: &Tree) -> Vec<Fault> {
         if file.has_kind("rs") {
             sizes(file, &mut faults);
         }
-        if file.path.ends_with("src/lib.rs") {
+        if file.path.ends_with("/lib.rs") {
             first_sentence(file, &mut faults);
         }
     }

@@ -1,0 +1,55 @@
+//! Processes that a server left behind: those that name its folder.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process and its command line.
+#[derive(Debug)]
+pub struct Leftover {
+    pid: i32,
+    line: String,
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pid, self.line)
+    }
+}
+
+/// Every process but this one whose command line, working folder, environment or mounts name the
+/// folder. The folder's name is unique, so a process that names it belongs to the server.
+pub fn of(folder: &Path) -> Vec<Leftover> {
+    let name = folder.file_name().expect("a temporary folder has a name").to_string_lossy().into_owned();
+    let own = i32::try_from(std::process::id()).expect("a process id is positive");
+    let entries = fs::read_dir("/proc").expect("/proc is there").filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
+    pids.filter(|pid| *pid != own).filter_map(|pid| names(pid, &name)).collect()
+}
+
+fn names(pid: i32, name: &str) -> Option<Leftover> {
+    let base = Path::new("/proc").join(pid.to_string());
+    let read = |part: &str| {
+        fs::read(base.join(part)).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    };
+    let state = read("stat");
+    // A zombie holds nothing and is its parent's to reap.
+    if state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')) {
+        return None;
+    }
+    let folder = fs::read_link(base.join("cwd")).map(|path| path.display().to_string()).unwrap_or_default();
+    let line = read("cmdline").replace('\0', " ");
+    let places = [line.clone(), folder, read("environ"), read("mountinfo")];
+    places.iter().any(|place| place.contains(name)).then_some(Leftover { pid, line })
+}
+
+/// Ends them, each by its id.
+pub fn end(leftovers: &[Leftover]) {
+    for leftover in leftovers {
+        if let Some(pid) = Pid::from_raw(leftover.pid) {
+            kill_process(pid, Signal::KILL).ok();
+        }
+    }
+}

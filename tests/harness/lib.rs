@@ -1,0 +1,21 @@
+//! Starts real `hearth` processes for tests, speaks HTTP to them, and leaves none behind.
+//!
+//! It does not use the project's own client or types: what it sends and expects is written out, so that a
+//! promise of the contract that the code breaks on both sides is noticed all the same.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a harness has only tests as callers, and panics for them")]
+
+mod api;
+mod events;
+mod leftovers;
+mod program;
+mod reply;
+mod server;
+mod wait;
+
+pub use api::{Api, mock};
+pub use events::{Event, Events};
+pub use program::binary;
+pub use reply::Reply;
+pub use server::{ADMIN, Options, Server};
+pub use wait::{WITHIN, eventually};

@@ -1,0 +1,131 @@
+//! Caps, depth and idle time.
+
+use std::time::Duration;
+
+use hearth_tests::{Options, Server, eventually, mock};
+use serde_json::json;
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_run_holds_eight_residents_and_a_refused_open_leaves_no_trace() {
+    let server = Server::start().await;
+    let api = server.api();
+    let parent = api.open("mock", "parent").await;
+    let mut children = Vec::new();
+    for number in 0..8 {
+        children.push(api.open_below(&parent, "mock", &format!("child {number}")).await);
+    }
+    let body = json!({ "agent": "mock", "prompt": "one too many", "parent_run_id": parent });
+    let error = api.post("/v1/_resident", body.clone()).await.refused(429, "resident_limit");
+    assert_eq!(error["retryable"], false);
+    assert_eq!(api.residents(&format!("parent_run_id={parent}")).await.len(), 8);
+    let page = api.get(&format!("/v1/runs?root_run_id={parent}")).await.ok();
+    assert_eq!(page["runs"].as_array().unwrap().len(), 9, "the refused child is no run");
+
+    api.close(children.last().unwrap()).await;
+    api.post("/v1/_resident", body).await.ok();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_cap_is_a_setting() {
+    let server = Options::default().variable("HEARTH_MAX_INTERACTIVE_CHILDREN", "1").start().await;
+    let api = server.api();
+    let parent = api.open("mock", "parent").await;
+    api.open_below(&parent, "mock", "child").await;
+    let body = json!({ "agent": "mock", "prompt": "child", "parent_run_id": parent });
+    api.post("/v1/_resident", body).await.refused(429, "resident_limit");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_tree_has_three_levels_below_its_root() {
+    let server = Server::start().await;
+    let api = server.api();
+    let root = api.open("mock", "root").await;
+    let mut deepest = root.clone();
+    for level in 1..=3 {
+        deepest = api.open_below(&deepest, "mock", &format!("level {level}")).await;
+    }
+    let body = json!({ "agent": "mock", "prompt": "level 4", "parent_run_id": deepest });
+    let error = api.post("/v1/_resident", body).await.refused(422, "tool_refused");
+    assert_eq!(error["retryable"], false);
+    let run = api.get_run(&deepest).await;
+    assert_eq!(run["root_run_id"], root);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_idle_resident_is_closed_with_its_subtree_and_polls_do_not_renew_it() {
+    let server = Server::start().await;
+    let api = server.api();
+    let body = json!({ "agent": "mock", "prompt": "short-lived", "idle_ttl_seconds": 2 });
+    let opened = api.post("/v1/_resident", body).await.ok();
+    let id = opened["child_run_id"].as_str().unwrap();
+    let child = api.open_below(id, "mock", "below").await;
+    let listed = api.residents(&format!("root_run_id={id}")).await;
+    assert!(listed.iter().any(|row| row["child_run_id"] == id && row["idle_ttl_seconds"] == 2), "{listed:?}");
+    eventually("polls did not keep it", async || (api.poll(id).await["state"] == "closed").then_some(())).await;
+    eventually("its subtree is closed", async || (api.poll(&child).await["state"] == "closed").then_some(())).await;
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn t31_a_child_that_ended_by_itself_shows_its_final_state_and_output() {
+    let server = Server::start().await;
+    let api = server.api();
+    let parent = api.open("mock", "parent").await;
+    let body = json!({ "agent": "mock", "prompt": "last words", "parent_run_id": parent, "idle_ttl_seconds": 1 });
+    let child = api.post("/v1/_resident", body).await.ok()["child_run_id"].as_str().unwrap().to_owned();
+    let last = eventually("the child has ended", async || {
+        let envelope = api.poll(&child).await;
+        (envelope["state"] == "closed").then_some(envelope)
+    })
+    .await;
+    assert_eq!((last["outcome"].as_str(), last["output"].as_str()), (Some("finished"), Some("last words")));
+    assert_eq!(api.get_run(&child).await["state"], "closed");
+    // The slot is free again: nine children in all, one after the other's end.
+    for number in 0..8 {
+        api.open_below(&parent, "mock", &format!("child {number}")).await;
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn t28_a_turn_longer_than_the_idle_time_is_not_reaped() {
+    let server = Server::start().await;
+    let api = server.api();
+    let prompt = mock(json!({ "latency_ms": 3_500, "output": "survived" }));
+    let body = json!({ "agent": "mock", "prompt": prompt, "idle_ttl_seconds": 1 });
+    let envelope = api.post("/v1/_resident", body).await.ok();
+    assert_eq!((envelope["outcome"].as_str(), envelope["output"].as_str()), (Some("finished"), Some("survived")));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_send_renews_the_idle_time() {
+    let server = Server::start().await;
+    let api = server.api();
+    let body = json!({ "agent": "mock", "prompt": "one", "idle_ttl_seconds": 2 });
+    let id = api.post("/v1/_resident", body).await.ok()["child_run_id"].as_str().unwrap().to_owned();
+    let start = Instant::now();
+    // Busy and idle in turn for more than twice the idle time, never idle for as long as it.
+    while start.elapsed() < Duration::from_secs(5) {
+        let envelope = api.send(&id, &mock(json!({ "latency_ms": 700, "output": "busy" }))).await;
+        assert_eq!(envelope["outcome"], "finished", "{envelope}");
+    }
+    assert_eq!(api.poll(&id).await["state"], "awaiting_input");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn t44_more_blocked_parents_than_turns_at_once_do_not_lock_up() {
+    let server = Server::start().await;
+    let api = server.api();
+    let spawn = json!({ "name": "mock", "prompt": mock(json!({ "latency_ms": 200, "output": "child" })) });
+    let prompt = mock(json!({ "tool": { "name": "Agent", "arguments": spawn } }));
+    let calls = (0..150).map(|_| api.run("mock", &prompt));
+    let runs = futures::future::join_all(calls).await;
+    assert!(runs.iter().all(|run| run["output"] == "child"), "{:?}", runs.iter().find(|run| run["output"] != "child"));
+    server.stop().await;
+}

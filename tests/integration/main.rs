@@ -1,0 +1,23 @@
+//! The contract, called as written, against a real server with its journal in a file.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "these are tests")]
+
+mod agent_tool;
+mod agents;
+mod bad_input;
+mod bounds;
+mod callers;
+mod cancel;
+mod close;
+mod code_agents;
+mod crash;
+mod keys;
+mod lists;
+mod residents;
+mod runs;
+mod sandbox;
+mod sessions;
+mod start_and_stop;
+mod stream;
+mod tenants;
+mod traces;
