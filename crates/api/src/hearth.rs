@@ -108,6 +108,12 @@ impl Hearth {
         Some(KeyUse::new(&principal.tenant, &principal.subject, &key.scope, &key.key, &key.digest))
     }
 
+    /// The caller's key, or one of this call alone: a command that is sent again because its answer
+    /// was lost on the way between replicas must not count twice.
+    pub(crate) fn key_for_once(caller: &Caller) -> KeyUse {
+        Self::key_use(caller).unwrap_or_else(|| KeyUse { id: RunId::generate().to_string(), digest: String::new() })
+    }
+
     /// Whose rows a list shows: (tenant, subject).
     pub(crate) fn list_scope(
         caller: &Caller,

@@ -20,7 +20,7 @@ impl Hearth {
         let command = CancelCommand {
             turn_id: request.turn_id,
             reason: request.reason,
-            key: Self::key_use(caller),
+            key: Some(Self::key_for_once(caller)),
             partial: String::new(),
         };
         let cancelled = self.residents().cancel(&head.run_id, command).await?;
@@ -55,7 +55,8 @@ impl Hearth {
     ) -> Result<Answer<CloseAnswer>, Fault> {
         check::label("reason", request.reason.as_deref())?;
         let head = self.run_for(caller, run).await?;
-        let command = CloseCommand { reason: request.reason, key: Self::key_use(caller), partial: String::new() };
+        let command =
+            CloseCommand { reason: request.reason, key: Some(Self::key_for_once(caller)), partial: String::new() };
         let (initiated, replayed) = self.residents().close(&head.run_id, command).await?;
         let (state, closed) = self.residents().await_end(&head.run_id).await?;
         let body = CloseAnswer {

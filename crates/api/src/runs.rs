@@ -183,7 +183,10 @@ impl Hearth {
         prompt: String,
         mode: InputMode,
     ) -> Result<hearth_residency::Accepted, Fault> {
-        let key = Self::key_use(caller);
+        let key = match mode {
+            InputMode::Steer => Some(Self::key_for_once(caller)),
+            InputMode::Queue => Self::key_use(caller),
+        };
         let turn_id = match &key {
             Some(key) => TurnId::derive(&["turn", run_id.as_str(), &key.id]),
             None => TurnId::generate(),

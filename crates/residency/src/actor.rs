@@ -69,12 +69,15 @@ pub(crate) struct Start {
     pub parked: Arc<AtomicI64>,
 }
 
+/// The task that drives the running turn.
+pub(crate) type Driver = JoinHandle<Option<Result<(), Stopped>>>;
+
 pub(crate) struct State {
     pub inner: Arc<Inner>,
     pub run: Run,
     log: Log,
     pub live: LiveOutput,
-    pub driver: Option<(TurnId, JoinHandle<Option<Result<(), Stopped>>>)>,
+    pub driver: Option<(TurnId, Driver)>,
     turn_waiters: Vec<(TurnId, oneshot::Sender<Option<Envelope>>)>,
     end_waiters: Vec<oneshot::Sender<(RunState, u64)>>,
     parked: Arc<AtomicI64>,

@@ -4,6 +4,7 @@
 //! here decides what a command means: `run-core` does, and this crate appends, performs and answers.
 
 mod actor;
+mod commands;
 mod drain;
 mod effects;
 mod error;
@@ -11,6 +12,9 @@ mod history;
 mod live;
 mod log;
 mod metrics;
+mod peers;
+mod reading;
+mod remote;
 mod residents;
 mod slots;
 mod supervisor;

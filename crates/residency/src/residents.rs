@@ -1,6 +1,6 @@
 //! The residents of one replica: commands in, answers out, wherever the activation is.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,18 +8,19 @@ use hearth_bus::SharedBus;
 use hearth_engine::Engine;
 use hearth_journal::{Position, SharedJournal};
 use hearth_registry::{Location, SharedRegistry};
-use hearth_run_core::{Accept, Cancel, Close, Command, Event, OpenChild, Reply, Run, RunSpec, create, decide};
+use hearth_run_core::{Command, Event, Run, RunSpec, create, decide};
 use hearth_sandbox::SharedSandboxes;
-use hearth_types::{Envelope, Epoch, ReplicaId, RunId, RunState, Seq, SharedClock, Timestamp, TurnId};
+use hearth_types::{Epoch, ReplicaId, RunId, Seq, SharedClock, Timestamp, TurnId};
 use ractor::{Actor, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
-use crate::actor::{Message, ResidentActor, Start};
+use crate::actor::{ResidentActor, Start};
 use crate::log::{Log, head, read_run};
+use crate::peers::Peers;
 use crate::slots::{ADMISSION, Handle, Slot, Slots};
 use crate::supervisor::Supervisor;
-use crate::{Error, history, metrics};
+use crate::{Error, metrics};
 
 /// Lookups of an activation that keeps ending before it answers.
 const LOOKUPS: usize = 5;
@@ -53,15 +54,27 @@ pub(crate) struct Inner {
     pub sandboxes: SharedSandboxes,
     pub clock: SharedClock,
     pub slots: Slots,
+    pub peers: Peers,
     /// What effects have started; waited for at the end.
     pub tasks: TaskTracker,
     pub draining: AtomicBool,
     pub started_at: Timestamp,
+    /// A run id that nobody has: what a replica asks itself for.
+    pub probe: RunId,
     pub supervisor: OnceLock<ActorRef<()>>,
     engine: OnceLock<Engine>,
+    entropy: AtomicU64,
 }
 
 impl Inner {
+    /// A number that spreads choices; it decides nothing that must be secret.
+    pub fn entropy(&self) -> u64 {
+        let mut x = self.entropy.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
     /// The engine. Its tools lead back here, so it is set once both stand.
     #[allow(clippy::expect_used, reason = "set by `Residents::start` before anything is activated")]
     pub fn engine(&self) -> &Engine {
@@ -105,6 +118,7 @@ pub struct Opened {
 impl Residents {
     pub fn new(options: Options, deps: Deps) -> Self {
         let started_at = deps.clock.now();
+        let options_seed = started_at.as_millis().unsigned_abs() ^ seed_of(&options.replica);
         let inner = Inner {
             options,
             journal: deps.journal,
@@ -113,11 +127,14 @@ impl Residents {
             sandboxes: deps.sandboxes,
             clock: deps.clock,
             slots: Slots::default(),
+            peers: Peers::default(),
             tasks: TaskTracker::new(),
             draining: AtomicBool::new(false),
             started_at,
+            probe: RunId::derive(&["probe"]),
             supervisor: OnceLock::new(),
             engine: OnceLock::new(),
+            entropy: AtomicU64::new(options_seed),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -133,6 +150,8 @@ impl Residents {
         let (supervisor, _) = Actor::spawn(None, Supervisor, weak).await.map_err(|_| Error::Gone)?;
         self.inner.supervisor.set(supervisor).ok();
         self.inner.journal.ready().await?;
+        self.serve().await?;
+        crate::sweep::beat(self).await;
         crate::sweep::start(self);
         Ok(())
     }
@@ -149,10 +168,8 @@ impl Residents {
         self.inner.slots.get(run_id).is_some()
     }
 
-    // ---- commands -------------------------------------------------------------------------------
-
-    /// Begins a run with its first turn.
-    pub async fn create(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
+    /// Begins a run with its first turn, on this replica.
+    pub(crate) async fn create_here(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
         let started = tokio::time::Instant::now();
         let events = create(spec.clone(), turn_id, prompt, self.replica().clone());
         let created = self.begin(&spec.run_id, events).await?;
@@ -206,97 +223,9 @@ impl Residents {
         Ok((run, log))
     }
 
-    /// Accepts an input.
-    pub async fn accept(&self, run_id: &RunId, accept: Accept) -> Result<Accepted, Error> {
-        let started = tokio::time::Instant::now();
-        match self.command(run_id, Command::Accept(accept)).await? {
-            Reply::Accepted { turn_id, queued, replayed } => {
-                metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
-                Ok(Accepted { turn_id, queued, replayed })
-            }
-            _ => Err(Error::Gone),
-        }
-    }
-
-    pub async fn cancel(&self, run_id: &RunId, cancel: Cancel) -> Result<Cancelled, Error> {
-        match self.command(run_id, Command::Cancel(cancel)).await? {
-            Reply::Cancelled { turn_id, stopped, replayed } => Ok(Cancelled { turn_id, stopped, replayed }),
-            _ => Err(Error::Gone),
-        }
-    }
-
-    /// Closes a run with its subtree: whether this call began it, and whether it is a replay.
-    pub async fn close(&self, run_id: &RunId, close: Close) -> Result<(bool, bool), Error> {
-        match self.command(run_id, Command::Close(close)).await? {
-            Reply::Closing { initiated, replayed } => Ok((initiated, replayed)),
-            _ => Err(Error::Gone),
-        }
-    }
-
-    pub(crate) async fn close_and_wait(&self, run_id: &RunId, close: Close) -> Result<(RunState, u64), Error> {
-        self.close(run_id, close).await?;
-        self.await_end(run_id).await
-    }
-
-    /// Opens a child: the parent decides, then the child is created, then this answers.
-    pub async fn open_child(&self, parent: &RunId, open: OpenChild) -> Result<Opened, Error> {
-        let ask = |handle: &Handle, permit, reply| {
-            let message = Message::OpenChild { open: Box::new(open.clone()), reply, permit: Some(permit) };
-            handle.actor.cast(message).is_ok()
-        };
-        match self.ask(parent, ask).await? {
-            Reply::ChildOpened { turn_id, existed } => Ok(Opened { turn_id, existed }),
-            _ => Err(Error::Gone),
-        }
-    }
-
-    /// Looks at the children that count as live and tells the parent of those that have ended: how
-    /// many. An end is announced by the child's own activation; one that died first left it unsaid.
-    pub async fn refresh_children(&self, parent: &RunId) -> Result<usize, Error> {
-        let (run, _) = self.look(parent).await?;
-        let mut ended = 0;
-        for (child_run_id, _) in run.live_children() {
-            let Ok((child, _)) = self.look(child_run_id).await else { continue };
-            if child.state.is_final() {
-                let end = hearth_run_core::ChildEnd {
-                    child_run_id: child_run_id.clone(),
-                    state: child.state,
-                    closed_descendants: child.closed_descendants,
-                };
-                self.tell(parent, Command::ChildEnded(end)).await?;
-                ended += 1;
-            }
-        }
-        Ok(ended)
-    }
-
-    /// A command whose answer says nothing more.
-    pub(crate) async fn tell(&self, run_id: &RunId, command: Command) -> Result<(), Error> {
-        self.command(run_id, command).await.map(|_| ())
-    }
-
-    async fn command(&self, run_id: &RunId, command: Command) -> Result<Reply, Error> {
-        // What a parked or ended run would refuse or answer without a change needs no activation.
-        if self.inner.slots.get(run_id).is_none()
-            && let Some((run, _)) = read_run(&*self.inner.journal, run_id).await?
-            && run.state.is_final()
-        {
-            match decide(&run, &command, self.inner.clock.now()) {
-                Ok(decision) if decision.events.is_empty() && decision.effects.is_empty() => return Ok(decision.reply),
-                Err(refusal) => return Err(refusal.into()),
-                Ok(_) => {}
-            }
-        }
-        let ask = |handle: &Handle, permit, reply| {
-            let message = Message::Command { command: Box::new(command.clone()), reply, permit: Some(permit) };
-            handle.actor.cast(message).is_ok()
-        };
-        self.ask(run_id, ask).await
-    }
-
     /// Sends to the run's activation, activating it if need be. A message that met an activation
     /// which ended without taking it is sent again; one that was taken and not answered is not.
-    async fn ask<T>(
+    pub(crate) async fn ask<T>(
         &self,
         run_id: &RunId,
         send: impl Fn(&Handle, OwnedSemaphorePermit, oneshot::Sender<Result<T, Error>>) -> bool,
@@ -318,14 +247,12 @@ impl Residents {
                     Err(_) => {}
                 }
             }
-            self.inner.slots.remove_actor(handle.actor.get_id());
+            self.forget_if_stopped(&handle);
         }
         Err(Error::Gone)
     }
 
-    // ---- activation -----------------------------------------------------------------------------
-
-    async fn activation(&self, run_id: &RunId) -> Result<Handle, Error> {
+    pub(crate) async fn activation(&self, run_id: &RunId) -> Result<Handle, Error> {
         let slot = self.inner.slots.slot(run_id);
         let filled = slot.0.get_or_try_init(|| self.activate(run_id)).await.cloned();
         if filled.is_err() {
@@ -385,6 +312,12 @@ impl Residents {
         Ok(Handle { actor, admission: Arc::new(Semaphore::new(ADMISSION)), parked })
     }
 
+    /// Frees the slot of an actor that took a message and ended without an answer. The supervisor does
+    /// the same; whoever is first.
+    pub(crate) fn forget_if_stopped(&self, handle: &Handle) {
+        self.inner.slots.remove_actor(handle.actor.get_id());
+    }
+
     /// Takes a run up if it needs an owner.
     pub(crate) async fn wake(&self, run_id: &RunId) -> Result<(), Error> {
         if !self.is_active(run_id) {
@@ -396,72 +329,13 @@ impl Residents {
     pub(crate) async fn tick(&self, run_id: &RunId) -> Result<(), Error> {
         self.tell(run_id, Command::Tick { partial: String::new() }).await
     }
+}
 
-    // ---- reading and waiting ----------------------------------------------------------------------
-
-    /// The run's state and the live text of its step. Activates nothing.
-    pub async fn look(&self, run_id: &RunId) -> Result<(Box<Run>, String), Error> {
-        if let Some(handle) = self.inner.slots.get(run_id) {
-            let (reply, answer) = oneshot::channel();
-            if handle.actor.cast(Message::Look { reply }).is_ok()
-                && let Ok(seen) = answer.await
-            {
-                return Ok(seen);
-            }
-        }
-        let (run, _) = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
-        Ok((Box::new(run), String::new()))
-    }
-
-    /// The envelope of a turn as it stands now. `NotFound`: the run knows no such turn.
-    pub async fn turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
-        let (run, live) = self.look(run_id).await?;
-        if let Some(envelope) = run.envelope(turn_id, &live) {
-            return Ok(envelope);
-        }
-        history::ended_turn(&*self.inner.journal, run_id, turn_id).await?.ok_or(Error::NotFound)
-    }
-
-    /// Waits until a turn has ended; it survives any number of take-overs.
-    pub async fn await_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
-        loop {
-            let envelope = self.turn(run_id, turn_id).await?;
-            if envelope.outcome.is_some() {
-                return Ok(envelope);
-            }
-            let handle = self.activation(run_id).await?;
-            let (reply, answer) = oneshot::channel();
-            if handle.actor.cast(Message::AwaitTurn { turn_id: turn_id.clone(), reply }).is_ok() {
-                match answer.await {
-                    Ok(Some(envelope)) => return Ok(envelope),
-                    Ok(None) => continue,
-                    Err(_) if self.is_draining() => return Err(Error::Draining),
-                    Err(_) => {}
-                }
-            }
-            self.inner.slots.remove_actor(handle.actor.get_id());
-        }
-    }
-
-    /// Waits until a run is final: its state, and how many descendants its close has closed.
-    pub async fn await_end(&self, run_id: &RunId) -> Result<(RunState, u64), Error> {
-        loop {
-            let (run, _) = self.look(run_id).await?;
-            if run.state.is_final() {
-                return Ok((run.state, run.closed_descendants));
-            }
-            let handle = self.activation(run_id).await?;
-            let (reply, answer) = oneshot::channel();
-            if handle.actor.cast(Message::AwaitEnd { reply }).is_ok() {
-                match answer.await {
-                    Ok(end) => return Ok(end),
-                    Err(_) if self.is_draining() => return Err(Error::Draining),
-                    Err(_) => {}
-                }
-            }
-            self.inner.slots.remove_actor(handle.actor.get_id());
-        }
-    }
+fn seed_of(replica: &ReplicaId) -> u64 {
+    replica
+        .as_str()
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// A slot that was never filled needs no owner.

@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use hearth_registry::ReplicaRow;
+use hearth_run_core::HeadBody;
 use hearth_types::RunId;
 
 use crate::actor::Message;
+use crate::remote::{Question, Said, What};
 use crate::{Error, Residents, metrics};
 
 /// Runs that one look at an index asks for.
@@ -22,8 +24,8 @@ pub(crate) fn start(residents: &Residents) {
     }));
     let quiet = PASSIVATE_EVERY.min(residents.inner.options.passivate_after.max(Duration::from_millis(50)));
     tasks.spawn(every(residents.clone(), quiet, |r| async move { passivate(&r) }));
-    let beat = residents.inner.options.lease / 3;
-    tasks.spawn(every(residents.clone(), beat, |r| async move { heartbeat(&r).await }));
+    let beat = residents.inner.options.lease / 4;
+    tasks.spawn(every(residents.clone(), beat, |r| async move { self::beat(&r).await }));
 }
 
 async fn every<F, Fut>(residents: Residents, pause: Duration, mut look: F)
@@ -58,12 +60,32 @@ async fn wake(residents: &Residents) -> Result<(), Error> {
         let runs = residents.inner.journal.waking(after.as_ref(), BATCH).await?;
         after = runs.last().cloned();
         let whole = runs.len() == BATCH;
-        let asleep = runs.into_iter().filter(|run_id| !residents.is_active(run_id)).collect();
-        for_each(asleep, |run_id| async move { residents.wake(&run_id).await }).await;
+        let asleep: Vec<RunId> = runs.into_iter().filter(|run_id| !residents.is_active(run_id)).collect();
+        for_each(asleep, |run_id| async move { wake_if_orphaned(residents, &run_id).await }).await;
         if !whole {
             return Ok(());
         }
     }
+}
+
+/// Takes up a run whose owner is gone. That is: the registry does not know it as live, and it does not
+/// answer for the run over the bus either.
+async fn wake_if_orphaned(residents: &Residents, run_id: &RunId) -> Result<(), Error> {
+    let inner = &residents.inner;
+    let Some(head) = inner.journal.head(run_id).await? else { return Ok(()) };
+    let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+    if let Some(owner) = body.owner
+        && &owner != residents.replica()
+    {
+        if inner.peers.is_live(&owner) {
+            return Ok(());
+        }
+        let question = Question { run_id: run_id.clone(), place: false, what: What::Owned };
+        if let Ok(Said::Owned(true)) = residents.question(&owner, &question).await {
+            return Ok(());
+        }
+    }
+    residents.wake(run_id).await
 }
 
 async fn for_each<F, Fut>(runs: Vec<RunId>, act: F)
@@ -95,14 +117,38 @@ fn passivate(residents: &Residents) {
     }
 }
 
-async fn heartbeat(residents: &Residents) {
-    let row = residents.row();
-    if let Err(error) = residents.inner.registry.heartbeat(row, residents.inner.options.lease).await {
+/// Renews the lease, and learns who else is there. A lease is renewed only by a replica that works:
+/// one that has just had an answer from itself over the bus, and from the journal.
+pub(crate) async fn beat(residents: &Residents) {
+    let inner = &residents.inner;
+    if let Err(reason) = residents.works().await {
+        tracing::warn!(reason, "the lease is not renewed: this replica does not work");
+        return;
+    }
+    if let Err(error) = inner.registry.heartbeat(residents.row(), inner.options.lease).await {
         tracing::warn!(%error, "a heartbeat was not registered");
     }
+    residents.refresh_peers().await;
 }
 
 impl Residents {
+    async fn works(&self) -> Result<(), &'static str> {
+        let probe = Question { run_id: self.inner.probe.clone(), place: false, what: What::Owned };
+        match self.question(self.replica(), &probe).await {
+            Ok(Said::Owned(_)) => {}
+            _ => return Err("no answer from itself over the bus"),
+        }
+        self.inner.journal.ready().await.map_err(|_| "no answer from the journal")
+    }
+
+    /// Learns who else is there. An empty or failed answer proves nothing, so the last good one stays.
+    pub(crate) async fn refresh_peers(&self) {
+        match self.inner.registry.replicas().await {
+            Ok(rows) => self.inner.peers.set(rows),
+            Err(error) => tracing::debug!(%error, "the registry could not be asked for the replicas"),
+        }
+    }
+
     /// What this replica says of itself.
     pub fn row(&self) -> ReplicaRow {
         ReplicaRow {

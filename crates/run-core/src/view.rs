@@ -32,6 +32,25 @@ pub struct HeadBody {
     pub last_turn: Option<HeadTurn>,
 }
 
+impl HeadBody {
+    /// A row that says nothing, for one that cannot be read: its run is then taken up.
+    pub fn unowned() -> Self {
+        Self {
+            epoch: Epoch(0),
+            owner: None,
+            turns: 0,
+            usage: Usage::default(),
+            user_id: None,
+            metadata: BTreeMap::new(),
+            trace_id: None,
+            idle_ttl_ms: 0,
+            last_used_at: Timestamp::default(),
+            sandbox_session: None,
+            last_turn: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeadTurn {
     pub turn_id: TurnId,

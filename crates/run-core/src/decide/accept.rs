@@ -10,6 +10,9 @@ pub(super) fn decide(run: &Run, accept: &Accept) -> Result<Decision, Refusal> {
         let KeyResult::Turn { turn_id, queued } = &record.result else { return Err(Refusal::KeyConflict) };
         return Ok(Decision::nothing(Reply::Accepted { turn_id: turn_id.clone(), queued: *queued, replayed: true }));
     }
+    if let Some(queued) = known(run, accept) {
+        return Ok(Decision::nothing(Reply::Accepted { turn_id: accept.turn_id.clone(), queued, replayed: false }));
+    }
     refuse_if_over(run)?;
     let turn_id = accept.turn_id.clone();
     let accepted = Event::TurnAccepted {
@@ -40,4 +43,14 @@ pub(super) fn decide(run: &Run, accept: &Accept) -> Result<Decision, Refusal> {
             Ok(Decision::of(vec![accepted], Vec::new(), reply(turn_id, true)))
         }
     }
+}
+
+/// Whether this very command was taken before and its answer lost: its turn is there. An input that
+/// is steered makes no turn, so its sender gives it a key.
+fn known(run: &Run, accept: &Accept) -> Option<bool> {
+    if run.queue.iter().any(|queued| queued.turn_id == accept.turn_id) {
+        return Some(true);
+    }
+    let ended = run.ended.iter().any(|turn| turn.turn_id == accept.turn_id);
+    (ended || run.current_turn(&accept.turn_id).is_some()).then_some(false)
 }

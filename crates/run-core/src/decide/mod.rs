@@ -20,7 +20,7 @@ pub use create::create;
 
 use crate::{ChildKind, Effect, Event, KeyRecord, KeyUse, Refusal, Run, RunSpec};
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// First command of an activation.
     Activate {
@@ -99,7 +99,7 @@ pub struct ChildEnd {
     pub closed_descendants: u64,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     pub turn_id: TurnId,
     pub thinking: String,
@@ -112,7 +112,7 @@ pub struct StepReport {
     pub error: Option<TurnError>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolReport {
     pub turn_id: TurnId,
     pub call_id: CallId,

@@ -1,0 +1,182 @@
+//! Commands to a run, wherever its activation is: found, or placed, or taken over.
+
+use std::time::Duration;
+
+use hearth_journal::Error as JournalError;
+use hearth_run_core::{Accept, Cancel, Close, Command, OpenChild, Reply, RunSpec, decide};
+use hearth_types::{ReplicaId, RunId, RunState, TurnId};
+
+use crate::actor::Message;
+use crate::log::read_run;
+use crate::remote::{Failure, NoAnswer, Question, Said, What};
+use crate::residents::{Accepted, Cancelled, Created, Opened, Residents};
+use crate::slots::Handle;
+use crate::{Error, metrics};
+
+/// Pause before an owner that did not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Where a run's activation is, or is to be.
+pub(crate) enum Place {
+    Here,
+    There { replica: ReplicaId, place: bool },
+}
+
+impl Residents {
+    /// Begins a run with its first turn, here or where there is more room.
+    pub async fn create(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
+        if let Some(replica) = self.chosen() {
+            let what = What::Create { spec: Box::new(spec.clone()), turn_id: turn_id.clone(), prompt: prompt.clone() };
+            let question = Question { run_id: spec.run_id.clone(), place: true, what };
+            match self.question(&replica, &question).await {
+                Ok(Said::Created { new: true }) => return Ok(Created::New),
+                Ok(Said::Created { new: false }) => return Ok(Created::Existing(self.look(&spec.run_id).await?.0)),
+                // Another replica's trouble is no reason to refuse: the fence makes a second try safe.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.create_here(spec, turn_id, prompt).await
+    }
+
+    /// Accepts an input.
+    pub async fn accept(&self, run_id: &RunId, accept: Accept) -> Result<Accepted, Error> {
+        let started = tokio::time::Instant::now();
+        match self.command(run_id, Command::Accept(accept)).await? {
+            Reply::Accepted { turn_id, queued, replayed } => {
+                metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
+                Ok(Accepted { turn_id, queued, replayed })
+            }
+            _ => Err(Error::Gone),
+        }
+    }
+
+    pub async fn cancel(&self, run_id: &RunId, cancel: Cancel) -> Result<Cancelled, Error> {
+        match self.command(run_id, Command::Cancel(cancel)).await? {
+            Reply::Cancelled { turn_id, stopped, replayed } => Ok(Cancelled { turn_id, stopped, replayed }),
+            _ => Err(Error::Gone),
+        }
+    }
+
+    /// Closes a run with its subtree: whether this call began it, and whether it is a replay.
+    pub async fn close(&self, run_id: &RunId, close: Close) -> Result<(bool, bool), Error> {
+        match self.command(run_id, Command::Close(close)).await? {
+            Reply::Closing { initiated, replayed } => Ok((initiated, replayed)),
+            _ => Err(Error::Gone),
+        }
+    }
+
+    pub(crate) async fn close_and_wait(&self, run_id: &RunId, close: Close) -> Result<(RunState, u64), Error> {
+        self.close(run_id, close).await?;
+        self.await_end(run_id).await
+    }
+
+    /// Opens a child: the parent decides, then the child is created, then this answers.
+    pub async fn open_child(&self, parent: &RunId, open: OpenChild) -> Result<Opened, Error> {
+        match self.command(parent, Command::OpenChild(Box::new(open))).await? {
+            Reply::ChildOpened { turn_id, existed } => Ok(Opened { turn_id, existed }),
+            _ => Err(Error::Gone),
+        }
+    }
+
+    /// Looks at the children that count as live and tells the parent of those that have ended: how
+    /// many. An end is announced by the child's own activation; one that died first left it unsaid.
+    pub async fn refresh_children(&self, parent: &RunId) -> Result<usize, Error> {
+        let (run, _) = self.look(parent).await?;
+        let mut ended = 0;
+        for (child_run_id, _) in run.live_children() {
+            let Ok((child, _)) = self.look(child_run_id).await else { continue };
+            if child.state.is_final() {
+                let end = hearth_run_core::ChildEnd {
+                    child_run_id: child_run_id.clone(),
+                    state: child.state,
+                    closed_descendants: child.closed_descendants,
+                };
+                self.tell(parent, Command::ChildEnded(end)).await?;
+                ended += 1;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// A command whose answer says nothing more.
+    pub(crate) async fn tell(&self, run_id: &RunId, command: Command) -> Result<(), Error> {
+        self.command(run_id, command).await.map(|_| ())
+    }
+
+    /// Carries a command to the run's activation. An owner that does not answer is asked again until
+    /// it answers or its lease has run out; then the run is taken over. Every command can be
+    /// repeated: it is recorded by its key or its ids, or has no second effect.
+    async fn command(&self, run_id: &RunId, command: Command) -> Result<Reply, Error> {
+        let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
+        loop {
+            let (replica, place) = match self.place(run_id).await {
+                Place::Here => return self.command_here(run_id, &command).await,
+                Place::There { replica, place } => (replica, place),
+            };
+            let what = What::Command(Box::new(command.clone()));
+            let question = Question { run_id: run_id.clone(), place, what };
+            match self.question(&replica, &question).await {
+                Ok(Said::Reply(reply)) => return Ok(reply),
+                Ok(Said::Failed(Failure::NotHere)) => return self.command_here(run_id, &command).await,
+                Ok(Said::Failed(Failure::Draining)) if !self.is_draining() => {}
+                Ok(Said::Failed(failure)) => return Err(failure.into()),
+                // What does not fit the bus is carried out where it is: the journal takes it.
+                Err(NoAnswer::TooLarge) => return self.command_here(run_id, &command).await,
+                Ok(_) | Err(NoAnswer::Silent) => {}
+            }
+            if tokio::time::Instant::now() > patience {
+                let reason = format!("{replica} has the run and does not answer");
+                return Err(JournalError::Unavailable { reason }.into());
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+            self.refresh_peers().await;
+        }
+    }
+
+    /// Where to ask. What the registry says is checked by whoever is asked, and in the end by the fence.
+    pub(crate) async fn place(&self, run_id: &RunId) -> Place {
+        if self.is_active(run_id) {
+            return Place::Here;
+        }
+        match self.inner.registry.locate(run_id).await {
+            Ok(Some(location))
+                if &location.replica != self.replica() && self.inner.peers.is_live(&location.replica) =>
+            {
+                Place::There { replica: location.replica, place: false }
+            }
+            _ => match self.chosen() {
+                Some(replica) => Place::There { replica, place: true },
+                None => Place::Here,
+            },
+        }
+    }
+
+    fn chosen(&self) -> Option<ReplicaId> {
+        self.inner
+            .peers
+            .choose(&self.row(), |below| usize::try_from(self.inner.entropy() % below.max(1) as u64).unwrap_or(0))
+    }
+
+    /// Carries a command out on this replica, activating the run if need be.
+    pub(crate) async fn command_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
+        // What an ended run would refuse or answer without a change needs no activation.
+        if self.inner.slots.get(run_id).is_none()
+            && let Some((run, _)) = read_run(&*self.inner.journal, run_id).await?
+            && run.state.is_final()
+        {
+            match decide(&run, command, self.inner.clock.now()) {
+                Ok(decision) if decision.events.is_empty() && decision.effects.is_empty() => return Ok(decision.reply),
+                Err(refusal) => return Err(refusal.into()),
+                Ok(_) => {}
+            }
+        }
+        self.ask(run_id, |handle: &Handle, permit, reply| {
+            let message = match command {
+                Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit: Some(permit) },
+                other => Message::Command { command: Box::new(other.clone()), reply, permit: Some(permit) },
+            };
+            handle.actor.cast(message).is_ok()
+        })
+        .await
+    }
+}

@@ -1,0 +1,170 @@
+//! Looking at runs and waiting for them. Waiting holds nothing: a lost event or a new owner costs a
+//! repeat of the question, never the answer.
+
+use std::time::Duration;
+
+use hearth_bus::{Subject, Subscription};
+use hearth_run_core::{Event, Run};
+use hearth_types::{Envelope, RunId, RunState, TurnId};
+use tokio::sync::oneshot;
+
+use crate::actor::Message;
+use crate::commands::Place;
+use crate::live::LiveItem;
+use crate::log::read_run;
+use crate::remote::{Failure, Question, Said, What};
+use crate::residents::Residents;
+use crate::slots::Handle;
+use crate::{Error, history};
+
+/// Without a word from the owner for this long, it is asked again.
+const SILENCE: Duration = Duration::from_secs(1);
+
+impl Residents {
+    /// The run's state and, where it is active here, the live text of its step. Activates nothing.
+    pub async fn look(&self, run_id: &RunId) -> Result<(Box<Run>, String), Error> {
+        if let Some(handle) = self.inner.slots.get(run_id) {
+            let (reply, answer) = oneshot::channel();
+            if handle.actor.cast(Message::Look { reply }).is_ok()
+                && let Ok(seen) = answer.await
+            {
+                return Ok(seen);
+            }
+        }
+        let (run, _) = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
+        Ok((Box::new(run), String::new()))
+    }
+
+    /// The envelope of a turn as it stands now, with the live text of its step wherever that runs.
+    /// `NotFound`: the run knows no such turn.
+    pub async fn turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        if let Place::There { replica, place: false } = self.place(run_id).await {
+            let question = Question { run_id: run_id.clone(), place: false, what: What::Turn(turn_id.clone()) };
+            if let Ok(Said::Turn(Some(envelope))) = self.question(&replica, &question).await {
+                return Ok(envelope);
+            }
+        }
+        self.turn_here(run_id, turn_id).await
+    }
+
+    pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        let (run, live) = self.look(run_id).await?;
+        if let Some(envelope) = run.envelope(turn_id, &live) {
+            return Ok(envelope);
+        }
+        history::ended_turn(&*self.inner.journal, run_id, turn_id).await?.ok_or(Error::NotFound)
+    }
+
+    /// Waits until a turn has ended; it survives any number of take-overs.
+    pub async fn await_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        loop {
+            if self.is_draining() {
+                return Err(Error::Draining);
+            }
+            match self.place(run_id).await {
+                Place::Here => {
+                    let envelope = self.turn_here(run_id, turn_id).await?;
+                    if envelope.outcome.is_some() {
+                        return Ok(envelope);
+                    }
+                    let handle = self.activation(run_id).await?;
+                    let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
+                    if let Some(Some(envelope)) = self.wait_here(&handle, ask).await {
+                        return Ok(envelope);
+                    }
+                }
+                Place::There { replica, place } => {
+                    let mut events = self.watch(run_id).await;
+                    let what = What::Turn(turn_id.clone());
+                    let question = Question { run_id: run_id.clone(), place, what };
+                    match self.question(&replica, &question).await {
+                        Ok(Said::Turn(Some(envelope))) if envelope.outcome.is_some() => return Ok(envelope),
+                        Ok(Said::Turn(Some(_))) => {
+                            let ends =
+                                |event: &Event| matches!(event, Event::TurnEnded { turn_id: id, .. } if id == turn_id);
+                            heard(events.as_mut(), ends).await;
+                        }
+                        Ok(Said::Turn(None)) => return Err(Error::NotFound),
+                        Ok(Said::Failed(Failure::NotHere)) => {
+                            let envelope = self.turn_here(run_id, turn_id).await?;
+                            if envelope.outcome.is_some() {
+                                return Ok(envelope);
+                            }
+                            self.wake(run_id).await?;
+                        }
+                        _ => self.pause().await,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until a run is final: its state, and how many descendants its close has closed.
+    pub async fn await_end(&self, run_id: &RunId) -> Result<(RunState, u64), Error> {
+        loop {
+            if self.is_draining() {
+                return Err(Error::Draining);
+            }
+            let mut events = match self.place(run_id).await {
+                Place::Here => None,
+                Place::There { .. } => self.watch(run_id).await,
+            };
+            let (run, _) = self.look(run_id).await?;
+            if run.state.is_final() {
+                return Ok((run.state, run.closed_descendants));
+            }
+            if events.is_some() {
+                let ends = |event: &Event| {
+                    matches!(event, Event::TurnEnded { state, .. } if state.is_final())
+                        || matches!(event, Event::Closed)
+                };
+                heard(events.as_mut(), ends).await;
+                continue;
+            }
+            let handle = self.activation(run_id).await?;
+            if let Some(end) = self.wait_here(&handle, |reply| Message::AwaitEnd { reply }).await {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Asks an activation here and waits for its answer; `None` when it ended first.
+    async fn wait_here<T>(&self, handle: &Handle, ask: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        if handle.actor.cast(ask(reply)).is_ok()
+            && let Ok(answer) = answer.await
+        {
+            return Some(answer);
+        }
+        self.forget_if_stopped(handle);
+        None
+    }
+
+    async fn watch(&self, run_id: &RunId) -> Option<Subscription> {
+        self.inner.bus.subscribe(&Subject::RunEvents(run_id.clone())).await.ok()
+    }
+
+    async fn pause(&self) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.refresh_peers().await;
+    }
+}
+
+/// Returns when an event that is waited for was heard, or after a silence.
+async fn heard(events: Option<&mut Subscription>, wanted: impl Fn(&Event) -> bool) {
+    let Some(events) = events else {
+        tokio::time::sleep(SILENCE).await;
+        return;
+    };
+    let listening = async {
+        while let Some(bytes) = events.messages.recv().await {
+            if let Some(LiveItem::Frame(frame)) = LiveItem::decode(&bytes)
+                && frame.events.iter().any(&wanted)
+            {
+                return;
+            }
+        }
+    };
+    // A silence is no error: the question is asked again.
+    tokio::time::timeout(SILENCE, listening).await.ok();
+}

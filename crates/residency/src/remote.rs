@@ -1,0 +1,193 @@
+//! Commands to an activation on another replica: what goes over the bus, and who answers it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hearth_bus::{Incoming, Subject};
+use hearth_run_core::{Command, Refusal, Reply, RunSpec};
+use hearth_types::{Envelope, ReplicaId, RunId, TurnId};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use crate::residents::{Created, Residents};
+use crate::{Error, metrics};
+
+/// The longest that another replica's answer is waited for. Every question is answered without
+/// waiting for a turn.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Questions of other replicas that are worked on at once.
+const AT_ONCE: usize = 4_096;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub run_id: RunId,
+    /// Whether the asked one is to activate the run if nobody has it.
+    pub place: bool,
+    pub what: What,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum What {
+    Command(Box<Command>),
+    Create {
+        spec: Box<RunSpec>,
+        turn_id: TurnId,
+        prompt: String,
+    },
+    Turn(TurnId),
+    /// Whether the asked one has the run's activation.
+    Owned,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Reply(Reply),
+    Created { new: bool },
+    Turn(Option<Envelope>),
+    Owned(bool),
+    Failed(Failure),
+}
+
+/// The kinds of errors that mean the same on the asking side.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Failure {
+    /// The asked replica has no activation of the run.
+    NotHere,
+    NotFound,
+    Refused(Refusal),
+    Taken,
+    Busy {
+        limit: usize,
+    },
+    Draining,
+    TooLarge {
+        bytes: usize,
+        limit: usize,
+    },
+    Unavailable {
+        reason: String,
+    },
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotFound => Self::NotFound,
+            Error::Refused(refusal) => Self::Refused(refusal),
+            Error::Taken => Self::Taken,
+            Error::Busy { limit } => Self::Busy { limit },
+            Error::Draining => Self::Draining,
+            Error::Journal(hearth_journal::Error::TooLarge { bytes, limit }) => Self::TooLarge { bytes, limit },
+            other => Self::Unavailable { reason: other.to_string() },
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotHere => Self::Gone,
+            Failure::NotFound => Self::NotFound,
+            Failure::Refused(refusal) => Self::Refused(refusal),
+            Failure::Taken => Self::Taken,
+            Failure::Busy { limit } => Self::Busy { limit },
+            Failure::Draining => Self::Draining,
+            Failure::TooLarge { bytes, limit } => hearth_journal::Error::TooLarge { bytes, limit }.into(),
+            Failure::Unavailable { reason } => hearth_journal::Error::Unavailable { reason }.into(),
+        }
+    }
+}
+
+/// Why a question got no answer.
+#[derive(Debug)]
+pub(crate) enum NoAnswer {
+    /// The message is larger than the bus takes; nobody has seen it.
+    TooLarge,
+    /// Nobody is there, or what became of the question is unknown.
+    Silent,
+}
+
+impl Residents {
+    pub(crate) async fn question(&self, replica: &ReplicaId, question: &Question) -> Result<Said, NoAnswer> {
+        let payload = serde_json::to_vec(question).map_err(|_| NoAnswer::Silent)?;
+        let subject = Subject::Commands(replica.clone());
+        match self.inner.bus.request(&subject, Bytes::from(payload), ANSWER_WITHIN).await {
+            Ok(answer) => serde_json::from_slice(&answer).map_err(|error| {
+                tracing::warn!(%error, %replica, "another replica's answer is not understood");
+                NoAnswer::Silent
+            }),
+            Err(hearth_bus::Error::TooLarge { .. }) => Err(NoAnswer::TooLarge),
+            Err(error) => {
+                tracing::debug!(%error, %replica, "another replica did not answer");
+                Err(NoAnswer::Silent)
+            }
+        }
+    }
+
+    /// Answers the other replicas' questions until this one stops.
+    pub(crate) async fn serve(&self) -> Result<(), Error> {
+        let subject = Subject::Commands(self.replica().clone());
+        let mut requests = self
+            .inner
+            .bus
+            .serve(&subject)
+            .await
+            .map_err(|error| hearth_journal::Error::Unavailable { reason: format!("the bus: {error}") })?;
+        let residents = self.clone();
+        let room = Arc::new(Semaphore::new(AT_ONCE));
+        self.inner.tasks.spawn(async move {
+            while let Some(incoming) = requests.incoming.recv().await {
+                let Ok(permit) = room.clone().try_acquire_owned() else {
+                    metrics::SHED.inc();
+                    continue;
+                };
+                let answering = residents.clone();
+                residents.inner.tasks.spawn(async move {
+                    answering.answer(incoming).await;
+                    drop(permit);
+                });
+            }
+        });
+        Ok(())
+    }
+
+    async fn answer(&self, incoming: Incoming) {
+        let said = match serde_json::from_slice::<Question>(&incoming.payload) {
+            Ok(question) => self.said(question).await.unwrap_or_else(|error| Said::Failed(error.into())),
+            Err(error) => Said::Failed(Failure::Unavailable { reason: format!("not understood: {error}") }),
+        };
+        if let Ok(bytes) = serde_json::to_vec(&said) {
+            // The asking side may have given up; it asks again.
+            incoming.answer.send(Bytes::from(bytes)).ok();
+        }
+    }
+
+    async fn said(&self, question: Question) -> Result<Said, Error> {
+        let Question { run_id, place, what } = question;
+        if let What::Create { spec, turn_id, prompt } = what {
+            return Ok(match self.create_here(*spec, turn_id, prompt).await? {
+                Created::New => Said::Created { new: true },
+                Created::Existing(_) => Said::Created { new: false },
+            });
+        }
+        let here = self.is_active(&run_id);
+        match what {
+            What::Owned => Ok(Said::Owned(here)),
+            What::Turn(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
+            What::Turn(turn_id) => {
+                if !here {
+                    self.wake(&run_id).await?;
+                }
+                match self.turn_here(&run_id, &turn_id).await {
+                    Ok(envelope) => Ok(Said::Turn(Some(envelope))),
+                    Err(Error::NotFound) => Ok(Said::Turn(None)),
+                    Err(error) => Err(error),
+                }
+            }
+            What::Command(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
+            What::Command(command) => Ok(Said::Reply(self.command_here(&run_id, &command).await?)),
+            What::Create { .. } => Err(Error::Gone),
+        }
+    }
+}
