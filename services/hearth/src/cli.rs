@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
+use crate::demo;
 
 const LONG_ABOUT: &str = "\
 Hearth keeps AI sub-agents resident and their sandboxes warm.
@@ -44,6 +45,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Demo(demo::DemoArgs),
     Run(run::RunArgs),
     Message(run::MessageArgs),
     Open(resident::OpenArgs),

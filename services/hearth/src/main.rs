@@ -6,6 +6,7 @@
 mod args;
 mod cli;
 mod commands;
+mod demo;
 mod failure;
 mod screen;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
 
 async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
     match command {
+        Command::Demo(args) => demo::demo(args, screen).await,
         Command::Run(args) => commands::run::run(args, screen).await,
         Command::Message(args) => commands::run::message(args, screen).await,
         Command::Open(args) => commands::resident::open(args, screen).await,

@@ -79,11 +79,11 @@ impl Screen {
     }
 
     pub fn table(&self, head: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-        let cells: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
-        let widths = widths(head, &cells);
-        let head: Vec<String> = head.iter().map(|&name| name.to_owned()).collect();
-        self.line(&self.dim(&aligned(&head, &widths)))?;
-        cells.iter().try_for_each(|row| self.line(&aligned(row, &widths)))
+        let lines = table_lines(head, rows);
+        for (row, line) in lines.iter().enumerate() {
+            if row == 0 { self.line(&self.dim(line))? } else { self.line(line)? }
+        }
+        Ok(())
     }
 
     pub fn dim(&self, text: &str) -> String {
@@ -100,6 +100,10 @@ impl Screen {
 
     pub fn yellow(&self, text: &str) -> String {
         self.paint(self.color, "33", text)
+    }
+
+    pub fn warning(&self, text: &str) -> String {
+        self.paint(self.color, "31", text)
     }
 
     /// For stderr.
@@ -141,9 +145,20 @@ pub fn shortened(text: &str, chars: usize) -> String {
     out
 }
 
-fn widths(head: &[&str], rows: &[Vec<String>]) -> Vec<usize> {
-    let longest = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    head.iter().enumerate().map(|(column, name)| longest(column).unwrap_or(0).max(name.len())).collect()
+/// The head and the rows with their columns aligned.
+pub fn table_lines(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
+    let names = head.iter().map(|&name| name.to_owned()).collect();
+    let cells = rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>());
+    let lines: Vec<Vec<String>> = std::iter::once(names).chain(cells).collect();
+    let widths = widths(&lines);
+    lines.iter().map(|line| aligned(line, &widths)).collect()
+}
+
+fn widths(lines: &[Vec<String>]) -> Vec<usize> {
+    let columns = lines.first().map_or(0, Vec::len);
+    let longest =
+        |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max();
+    (0..columns).map(|column| longest(column).unwrap_or(0)).collect()
 }
 
 fn aligned(row: &[String], widths: &[usize]) -> String {
@@ -166,9 +181,8 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = vec![vec!["ä".to_owned(), "1".to_owned()], vec!["long".to_owned(), "22".to_owned()]];
-        let widths = widths(&["A", "BB"], &rows);
-        assert_eq!(rows.iter().map(|row| aligned(row, &widths)).collect::<Vec<_>>(), ["ä     1", "long  22"]);
+        let rows = [vec!["ä".to_owned(), "1".to_owned()], vec!["long".to_owned(), "22".to_owned()]];
+        assert_eq!(table_lines(&["A", "BB"], &rows), ["A     BB", "ä     1", "long  22"]);
     }
 
     #[test]
