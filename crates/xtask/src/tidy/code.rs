@@ -6,6 +6,9 @@ use super::tree::{SourceText, Tree};
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 90;
 
+/// The project that the demo writes for its builder; it is no crate of this one.
+const SAMPLE: &str = "services/hearth/demo/";
+
 /// What is never left behind. Split, so that this file does not find itself.
 const LEFTOVERS: [(&str, &str); 7] = [
     (concat!("TO", "DO"), "finish it, or file it"),
@@ -25,7 +28,7 @@ pub fn check(tree: &Tree) -> Vec<Fault> {
         if file.has_kind("rs") {
             sizes(file, &mut faults);
         }
-        if file.path.ends_with("/lib.rs") {
+        if file.path.ends_with("/lib.rs") && !file.path.starts_with(SAMPLE) {
             first_sentence(file, &mut faults);
         }
     }
@@ -113,7 +116,7 @@ fn first_sentence(file: &SourceText, faults: &mut Vec<Fault>) {
         faults.push(format!("{}:1: it must open with a sentence on what the crate is for", file.path));
         return;
     }
-    let text = doc.join(" ");
+    let text = doc.join(" ").to_lowercase();
     let denies = ["not", "no", "never", "nothing", "nobody", "nor"];
     if !text.split(|c: char| !c.is_alphabetic()).any(|word| denies.contains(&word)) {
         faults.push(format!("{}:1: it must say what the crate deliberately does not do", file.path));
