@@ -93,17 +93,34 @@ impl Reply {
                 return Err(Error::protocol(call.name(), format!("status {status}, {start:?}")));
             }
         };
+        let error = ApiError::of(fault, self.status);
         Ok(ApiError {
-            status: self.status,
+            // The body's is finer: the header counts whole seconds.
+            retry_after: error.retry_after.or(self.retry_after),
+            trace_id: self.trace_id,
+            key: call.key.clone(),
+            ..error
+        })
+    }
+}
+
+impl ApiError {
+    fn of(fault: Fault, status: u16) -> Self {
+        Self {
+            status,
             code: fault.code,
             message: fault.message,
             retryable: fault.retryable,
-            // The body's is finer: the header counts whole seconds.
-            retry_after: fault.retry_after_ms.map(Duration::from_millis).or(self.retry_after),
+            retry_after: fault.retry_after_ms.map(Duration::from_millis),
             details: fault.details,
-            trace_id: self.trace_id,
-            key: call.key.clone(),
-        })
+            trace_id: None,
+            key: None,
+        }
+    }
+
+    /// The fault that a stream ends with, whose answer had been accepted long before.
+    pub(crate) fn of_stream(data: &Value) -> Option<Self> {
+        Body::deserialize(data).ok().map(|body| Self::of(body.error, 200))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::client::Repeats;
 use crate::error::causes;
 use crate::retry::Failure;
 use crate::sse::{Decoder, Frame};
-use crate::{Client, Error};
+use crate::{ApiError, Client, Error};
 
 /// The server sends a comment every 15 s; three missed ones mean that the connection is dead.
 const SILENCE: Duration = Duration::from_secs(45);
@@ -65,21 +65,25 @@ impl EventStream {
     /// event that was returned. Cancelling a call loses nothing.
     pub async fn next(&mut self) -> Result<Option<Event>, Error> {
         loop {
-            while let Some(frame) = self.decoder.next() {
-                if let Some(event) = self.admit(frame)? {
-                    self.ended = event.name == "done";
-                    return Ok(Some(event));
-                }
-            }
             if self.ended {
                 return Ok(None);
             }
-            if let Err(attempt) = self.advance().await {
-                self.open = None;
-                self.decoder = Decoder::new(MAX_ANSWER_BYTES);
-                let call = self.call();
-                self.repeats.wait_after(&call, attempt).await?;
-            }
+            let step = match self.decoder.next() {
+                Some(frame) => self.admit(frame),
+                None => self.advance().await.map(|()| None),
+            };
+            let attempt = match step {
+                Ok(Some(event)) => {
+                    self.ended = event.name == "done";
+                    return Ok(Some(event));
+                }
+                Ok(None) => continue,
+                Err(attempt) => attempt,
+            };
+            self.open = None;
+            self.decoder = Decoder::new(MAX_ANSWER_BYTES);
+            let call = self.call();
+            self.repeats.wait_after(&call, attempt).await?;
         }
     }
 
@@ -131,14 +135,19 @@ impl EventStream {
         call
     }
 
-    /// The event of a frame, unless it is one that was returned already.
-    fn admit(&mut self, frame: Frame) -> Result<Option<Event>, Error> {
-        let outside = |detail: String| Error::protocol(&*self.path, detail);
+    /// The event of a frame, unless it is one that was returned already, or none of the run's: an
+    /// `error` without an id is the server's word on why it ends the stream.
+    fn admit(&mut self, frame: Frame) -> Result<Option<Event>, Attempt> {
+        let outside = |detail: String| Attempt::Final(Error::protocol(&*self.path, detail));
         let id = match frame.id {
             Some(text) => Some(text.parse::<u64>().map_err(|_| outside(format!("the event id {text:?}")))?),
             None => None,
         };
-        let data = serde_json::from_str(&frame.data).map_err(|error| outside(error.to_string()))?;
+        let data: Value = serde_json::from_str(&frame.data).map_err(|error| outside(error.to_string()))?;
+        if let (None, "error", Some(error)) = (id, frame.name.as_str(), ApiError::of_stream(&data)) {
+            let error = Box::new(error);
+            return Err(if error.retryable { Attempt::Asked(error) } else { Attempt::Final(Error::Api(error)) });
+        }
         if id.is_some_and(|id| self.last.is_some_and(|last| id <= last)) {
             return Ok(None);
         }

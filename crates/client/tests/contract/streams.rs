@@ -67,3 +67,21 @@ async fn a_server_that_accepts_and_hangs_up_for_ever_is_given_up() {
     let error = server.client().stream("run_1", 0).next().await.unwrap_err();
     assert!(matches!(error, hearth_client::Error::Unreachable(_)), "{error}");
 }
+
+#[tokio::test]
+async fn a_reader_that_fell_behind_is_told_so_by_the_server_and_resumes() {
+    let error = |code: &str, retryable: bool| {
+        format!(
+            "event: error\ndata: {{\"error\":{{\"code\":\"{code}\",\"message\":\"m\",\"retryable\":{retryable}}}}}\n\n"
+        )
+    };
+    let cut = events(&format!("{}{}", event(1, "text"), error("unavailable", true)));
+    let server = Script::start(vec![cut, events(&event(2, "done"))]).await;
+    let names: Vec<String> =
+        all(&mut server.client().stream("run_1", 0)).await.into_iter().map(|event| event.name).collect();
+    assert_eq!(names, ["text", "done"]);
+
+    let server = Script::start(vec![events(&error("not_found", false))]).await;
+    let error = server.client().stream("run_1", 0).next().await.unwrap_err();
+    assert_eq!(error.api().unwrap().code, "not_found");
+}
