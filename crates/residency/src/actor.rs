@@ -45,6 +45,11 @@ pub(crate) enum Message {
     Look {
         reply: oneshot::Sender<(Box<Run>, String)>,
     },
+    /// The turn's envelope as it stands; `None` when the state does not hold it.
+    Turn {
+        turn_id: TurnId,
+        reply: oneshot::Sender<Option<Envelope>>,
+    },
     /// Answered when the turn has ended; at once with `None` when the state does not hold it.
     AwaitTurn {
         turn_id: TurnId,
@@ -145,6 +150,9 @@ impl Actor for ResidentActor {
             }
             Message::Look { reply } => {
                 reply.send((Box::new(state.run.clone()), state.live.text())).ok();
+            }
+            Message::Turn { turn_id, reply } => {
+                reply.send(state.run.envelope(&turn_id, &state.live.text())).ok();
             }
             Message::AwaitTurn { turn_id, reply } => state.await_turn(turn_id, reply),
             Message::AwaitEnd { reply } => {

@@ -13,7 +13,7 @@ use crate::commands::Place;
 use crate::live::LiveItem;
 use crate::log::read_run;
 use crate::remote::{Failure, Question, Said, What};
-use crate::residents::Residents;
+use crate::residents::{REPLACED, Residents};
 use crate::slots::Handle;
 use crate::{Error, history};
 
@@ -48,10 +48,26 @@ impl Residents {
     }
 
     pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
-        let (run, live) = self.look(run_id).await?;
-        if let Some(envelope) = run.envelope(turn_id, &live) {
-            return Ok(envelope);
+        let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
+        let seen = match self.inner.slots.get(run_id) {
+            Some(handle) => self.wait_here(&handle, ask).await,
+            None => None,
+        };
+        let held = match seen {
+            Some(held) => held,
+            None => {
+                let (run, _) = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
+                run.envelope(turn_id, "")
+            }
+        };
+        match held {
+            Some(envelope) => Ok(envelope),
+            None => self.ended_turn(run_id, turn_id).await,
         }
+    }
+
+    /// A turn that the folded state no longer holds.
+    async fn ended_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         history::ended_turn(&*self.inner.journal, run_id, turn_id).await?.ok_or(Error::NotFound)
     }
 
@@ -63,14 +79,18 @@ impl Residents {
             }
             match self.place(run_id).await {
                 Place::Here => {
-                    let envelope = self.turn_here(run_id, turn_id).await?;
-                    if envelope.outcome.is_some() {
-                        return Ok(envelope);
+                    if self.inner.slots.get(run_id).is_none() {
+                        let envelope = self.turn_here(run_id, turn_id).await?;
+                        if envelope.outcome.is_some() {
+                            return Ok(envelope);
+                        }
                     }
                     let handle = self.activation(run_id).await?;
                     let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
-                    if let Some(Some(envelope)) = self.wait_here(&handle, ask).await {
-                        return Ok(envelope);
+                    match self.wait_here(&handle, ask).await {
+                        Some(Some(envelope)) => return Ok(envelope),
+                        Some(None) => return self.ended_turn(run_id, turn_id).await,
+                        None => {}
                     }
                 }
                 Place::There { replica, place } => {
@@ -137,6 +157,7 @@ impl Residents {
             return Some(answer);
         }
         self.forget_if_stopped(handle);
+        tokio::time::sleep(REPLACED).await;
         None
     }
 

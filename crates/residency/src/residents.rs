@@ -11,7 +11,7 @@ use hearth_registry::{Location, SharedRegistry};
 use hearth_run_core::{Command, Event, Run, RunSpec, create, decide};
 use hearth_sandbox::SharedSandboxes;
 use hearth_types::{Epoch, ReplicaId, RunId, Seq, SharedClock, Timestamp, TurnId};
-use ractor::{Actor, ActorRef};
+use ractor::{Actor, ActorRef, ActorStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -24,6 +24,8 @@ use crate::{Error, metrics};
 
 /// Lookups of an activation that keeps ending before it answers.
 const LOOKUPS: usize = 5;
+/// Pause before an activation that did not answer is looked for again.
+pub(crate) const REPLACED: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -248,6 +250,7 @@ impl Residents {
                 }
             }
             self.forget_if_stopped(&handle);
+            tokio::time::sleep(REPLACED).await;
         }
         Err(Error::Gone)
     }
@@ -315,7 +318,9 @@ impl Residents {
     /// Frees the slot of an actor that took a message and ended without an answer. The supervisor does
     /// the same; whoever is first.
     pub(crate) fn forget_if_stopped(&self, handle: &Handle) {
-        self.inner.slots.remove_actor(handle.actor.get_id());
+        if matches!(handle.actor.get_status(), ActorStatus::Stopping | ActorStatus::Stopped) {
+            self.inner.slots.remove_actor(handle.actor.get_id());
+        }
     }
 
     /// Takes a run up if it needs an owner.
