@@ -36,6 +36,11 @@ impl Address {
     }
 }
 
+/// Settings of a server, but for its logging; and where durable workspaces lie.
+fn is_servers(name: &str) -> bool {
+    name == "SANDBOX_WORKSPACE_ROOT" || (name.starts_with("HEARTH_") && !name.starts_with("HEARTH_LOG"))
+}
+
 #[derive(Debug)]
 pub struct Replica {
     child: Child,
@@ -52,6 +57,10 @@ impl Replica {
         command.arg("--data").arg(folder.path()).arg("--token").arg(&address.token);
         if !keep {
             command.arg("--end-with-parent");
+        }
+        // The demo plays the same whatever the caller has set for servers of their own.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_servers(&name.to_string_lossy())) {
+            command.env_remove(name);
         }
         // Ctrl-C is for the demo, which then ends the replica in good order.
         command.process_group(0);
