@@ -69,3 +69,14 @@ pub struct FileSlice {
     pub truncated: bool,
     pub stamp: FileStamp,
 }
+
+/// The name that shells and manuals use.
+pub(super) fn signal_name(signal: u32) -> String {
+    const NAMES: [&str; 32] = [
+        "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = usize::try_from(signal).ok().and_then(|index| NAMES.get(index));
+    name.filter(|name| !name.is_empty()).map_or_else(|| format!("SIG{signal}"), |name| format!("SIG{name}"))
+}

@@ -17,13 +17,18 @@
 //! | `forget(&ExecId) -> Result<(), Error>` | drops the kept result |
 //! | `shutdown() -> Result<(), Error>` | ends the session |
 
+mod binary;
+mod client;
 mod exec;
 
+pub use binary::install;
+pub use client::InitClient;
 pub use exec::{ExecReport, ExecSpec, FileSlice, FileStamp};
+use hearth_sandbox_init::wire;
 
 /// Bytes of a command.
-pub const MAX_COMMAND_BYTES: usize = 128 * 1024 - 1;
+pub const MAX_COMMAND_BYTES: usize = wire::MAX_COMMAND;
 /// Bytes of output that an init keeps of one exec.
-pub const MAX_OUTPUT_BYTES: u64 = 16 * 1024 * 1024;
+pub const MAX_OUTPUT_BYTES: u64 = wire::MAX_BODY as u64;
 /// Bytes of a file that go in one write or read.
-pub const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+pub const MAX_FILE_BYTES: u64 = wire::MAX_BODY as u64;
