@@ -8,7 +8,11 @@ pub mod conformance;
 mod faulty;
 mod memory;
 mod port;
+#[cfg(feature = "cluster")]
+mod redis;
 
 pub use faulty::{Fate, FaultyRegistry, Odds};
 pub use memory::MemoryRegistry;
 pub use port::{Error, Location, Registry, ReplicaRow, SharedRegistry};
+#[cfg(feature = "cluster")]
+pub use redis::{RedisOptions, RedisRegistry};

@@ -1,0 +1,149 @@
+//! A registry in Redis, shared by the replicas of a cluster.
+
+mod scripts;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hearth_types::{Epoch, ReplicaId, RunId};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{FromRedisValue, RedisError, ScriptInvocation};
+use tokio::time::timeout;
+
+use crate::{Error, Location, Registry, ReplicaRow};
+use scripts::Scripts;
+
+/// Where Redis is and what bounds a call.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// `redis://[[user]:password@]host:port[/db]`
+    pub url: String,
+    /// The first part of every key, so that several clusters can share a server.
+    pub prefix: String,
+    /// Every call ends within this time, also while the server is out of reach.
+    pub answer_within: Duration,
+}
+
+impl RedisOptions {
+    pub fn at(url: impl Into<String>) -> Self {
+        Self { url: url.into(), prefix: "hearth".into(), answer_within: Duration::from_secs(1) }
+    }
+}
+
+/// The handle; clones share the connection.
+///
+/// The keys of one run carry its id as their hash tag, and those of the replicas one of their own, so
+/// that each script's keys are in one slot of a cluster. Leases end by the server's clock. Nothing
+/// scans keys.
+#[derive(Clone)]
+pub struct RedisRegistry {
+    connection: ConnectionManager,
+    scripts: &'static Scripts,
+    options: RedisOptions,
+}
+
+impl RedisRegistry {
+    /// How long a location stays without a claim: a bound on what activations that ended without a
+    /// release leave behind.
+    const LOCATION_TTL: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+    /// Connects at the first call, and again whenever the connection is lost. Needs a tokio runtime.
+    /// Fails only when the URL is none of Redis.
+    pub fn new(options: RedisOptions) -> Result<Self, Error> {
+        let client = redis::Client::open(options.url.as_str()).map_err(|error| unavailable(&error))?;
+        // One attempt per call: the next heartbeat or look-up is the retry.
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_connection_timeout(Some(options.answer_within))
+            .set_response_timeout(Some(options.answer_within));
+        let connection =
+            ConnectionManager::new_lazy_with_config(client, config).map_err(|error| unavailable(&error))?;
+        Ok(Self { connection, scripts: Scripts::get(), options })
+    }
+
+    fn run_key(&self, run: &RunId) -> String {
+        format!("{}:run:{{{run}}}", self.options.prefix)
+    }
+
+    fn replica_keys(&self) -> [String; 2] {
+        let prefix = &self.options.prefix;
+        [format!("{{{prefix}:replicas}}:leases"), format!("{{{prefix}:replicas}}:rows")]
+    }
+
+    async fn invoke<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Error> {
+        let mut connection = self.connection.clone();
+        match timeout(self.options.answer_within, invocation.invoke_async(&mut connection)).await {
+            Ok(answer) => answer.map_err(|error| unavailable(&error)),
+            Err(_) => Err(Error::Unavailable { reason: "Redis does not answer in time".into() }),
+        }
+    }
+}
+
+/// Everything that goes wrong here is of one kind: the caller goes on without the registry.
+fn unavailable(error: &RedisError) -> Error {
+    Error::Unavailable { reason: error.to_string() }
+}
+
+/// Epochs are compared as text of one length: a number in Lua holds 53 bits.
+fn epoch_text(epoch: Epoch) -> String {
+    format!("{:020}", epoch.0)
+}
+
+#[async_trait]
+impl Registry for RedisRegistry {
+    async fn claim(&self, run: &RunId, location: Location) -> Result<(), Error> {
+        let mut invocation = self.scripts.claim.prepare_invoke();
+        invocation.key(self.run_key(run)).arg(epoch_text(location.epoch)).arg(location.replica.as_str());
+        invocation.arg(millis(Self::LOCATION_TTL));
+        self.invoke(&invocation).await
+    }
+
+    async fn release(&self, run: &RunId, location: &Location) -> Result<(), Error> {
+        let mut invocation = self.scripts.release.prepare_invoke();
+        invocation.key(self.run_key(run)).arg(epoch_text(location.epoch)).arg(location.replica.as_str());
+        self.invoke(&invocation).await
+    }
+
+    async fn locate(&self, run: &RunId) -> Result<Option<Location>, Error> {
+        let mut invocation = self.scripts.locate.prepare_invoke();
+        invocation.key(self.run_key(run));
+        let (epoch, replica): (Option<String>, Option<String>) = self.invoke(&invocation).await?;
+        let (Some(epoch), Some(replica)) = (epoch, replica) else { return Ok(None) };
+        // What cannot be read says nothing, as what is missing does.
+        let parsed = ReplicaId::parse(&replica).ok().zip(epoch.parse().ok());
+        Ok(parsed.map(|(replica, epoch)| Location { replica, epoch: Epoch(epoch) }))
+    }
+
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
+        let text = serde_json::to_string(&row).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        let mut invocation = self.scripts.heartbeat.prepare_invoke();
+        invocation.key(&self.replica_keys()[..]).arg(row.replica.as_str()).arg(text).arg(millis(lease));
+        self.invoke(&invocation).await
+    }
+
+    async fn leave(&self, replica: &ReplicaId) -> Result<(), Error> {
+        let mut invocation = self.scripts.leave.prepare_invoke();
+        invocation.key(&self.replica_keys()[..]).arg(replica.as_str());
+        self.invoke(&invocation).await
+    }
+
+    async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
+        let mut invocation = self.scripts.replicas.prepare_invoke();
+        invocation.key(&self.replica_keys()[..]);
+        let texts: Vec<Option<String>> = self.invoke(&invocation).await?;
+        let parse = |text: String| {
+            serde_json::from_str::<ReplicaRow>(&text)
+                .inspect_err(|error| tracing::warn!(%error, "a replica's row cannot be read"))
+                .ok()
+        };
+        let mut rows: Vec<ReplicaRow> = texts.into_iter().flatten().filter_map(parse).collect();
+        rows.sort_by(|a, b| a.replica.cmp(&b.replica));
+        Ok(rows)
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
