@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hearth_library::Origin;
+use hearth_library::{Origin, Skill};
 use hearth_types::{
     AgentDefinition, Envelope, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp, TurnError, TurnId,
     TurnOutcome, Usage,
@@ -169,5 +169,19 @@ pub struct AgentView {
 impl AgentView {
     pub fn new(origin: Origin, definition: &AgentDefinition, def_id: String) -> Self {
         Self { definition: definition.clone(), def_id, origin }
+    }
+}
+
+/// A skill as `GET /v1/skills` shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SkillView {
+    #[serde(flatten)]
+    pub skill: Skill,
+    pub origin: &'static str,
+}
+
+impl SkillView {
+    pub fn new(skill: &Skill, origin: &'static str) -> Self {
+        Self { skill: skill.clone(), origin }
     }
 }

@@ -22,6 +22,7 @@ pub struct AgentTool {
 struct WeakHearth {
     deps: Weak<crate::hearth::Deps>,
     options: crate::hearth::Options,
+    catalogues: std::sync::Arc<crate::catalog::Catalogues>,
 }
 
 impl Default for AgentTool {
@@ -33,14 +34,22 @@ impl Default for AgentTool {
 impl AgentTool {
     /// To be called once, before the first turn.
     pub fn connect(&self, hearth: &Hearth) {
-        let weak = WeakHearth { deps: std::sync::Arc::downgrade(&hearth.deps), options: hearth.options.clone() };
+        let weak = WeakHearth {
+            deps: std::sync::Arc::downgrade(&hearth.deps),
+            options: hearth.options.clone(),
+            catalogues: hearth.catalogues.clone(),
+        };
         self.hearth.set(weak).ok();
     }
 
     fn hearth(&self) -> Result<Hearth, Fault> {
         let gone = || Fault::new(FaultCode::Draining, "this replica is being stopped");
         let weak = self.hearth.get().ok_or_else(gone)?;
-        Ok(Hearth { deps: weak.deps.upgrade().ok_or_else(gone)?, options: weak.options.clone() })
+        Ok(Hearth {
+            deps: weak.deps.upgrade().ok_or_else(gone)?,
+            options: weak.options.clone(),
+            catalogues: weak.catalogues.clone(),
+        })
     }
 }
 
@@ -125,7 +134,7 @@ impl Hearth {
     ) -> Result<Begun, Fault> {
         check::prompt("prompt", &open.prompt)?;
         check::sandbox(open.isolation, open.sandbox.as_ref())?;
-        let agent = self.agent(&open.name, open.def_id.as_deref())?;
+        let agent = self.agent(&context.run.tenant, &open.name, open.def_id.as_deref()).await?;
         let (parent, _) = self.residents().look(&context.run.run_id).await?;
         let wishes = ChildWishes {
             run_id: RunId::derive(&["child", &context.derive("child"), &index.to_string()]),

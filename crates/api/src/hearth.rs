@@ -12,6 +12,7 @@ use hearth_sandbox::SharedSandboxes;
 use hearth_types::{AgentDefinition, Fault, FaultCode, Role, RunId, SharedClock, Tenant, derive_hex};
 
 use crate::Caller;
+use crate::catalog::Catalogues;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -36,6 +37,7 @@ pub struct Deps {
 pub struct Hearth {
     pub(crate) deps: Arc<Deps>,
     pub(crate) options: Options,
+    pub(crate) catalogues: Arc<Catalogues>,
 }
 
 /// Levels between a run and any descendant of it.
@@ -43,7 +45,7 @@ const LEVELS: usize = hearth_types::limits::MAX_DEPTH as usize + 1;
 
 impl Hearth {
     pub fn new(options: Options, deps: Deps) -> Self {
-        Self { deps: Arc::new(deps), options }
+        Self { deps: Arc::new(deps), options, catalogues: Arc::default() }
     }
 
     pub(crate) fn residents(&self) -> &Residents {
@@ -91,15 +93,6 @@ impl Hearth {
             }
         }
         Ok(false)
-    }
-
-    pub(crate) fn agent(&self, name: &str, def_id: Option<&str>) -> Result<Arc<AgentDefinition>, Fault> {
-        let unknown = || Fault::new(FaultCode::NotFound, "there is no agent of this name; `GET /v1/agents` lists them");
-        let agent = self.deps.catalogue.agent(name).cloned().ok_or_else(unknown)?;
-        match def_id {
-            Some(wanted) if wanted != definition_id(&agent) => Err(unknown()),
-            _ => Ok(agent),
-        }
     }
 
     pub(crate) fn key_use(caller: &Caller) -> Option<KeyUse> {

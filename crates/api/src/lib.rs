@@ -4,6 +4,7 @@
 //! `run-core`'s, by the run's own activation.
 
 mod answers;
+mod catalog;
 mod check;
 mod cursor;
 mod delegate;
@@ -21,8 +22,9 @@ mod transcript;
 
 pub use answers::{
     AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, ReplicaView, ResidentView, RunAnswer,
-    RunView, StreamEvent, Transcript, TranscriptMessage,
+    RunView, SkillView, StreamEvent, Transcript, TranscriptMessage,
 };
+pub use catalog::{AgentOverrides, CloneAgent, SkillOverrides};
 pub use delegate::AgentTool;
 pub use hearth::{Deps, Hearth, Options};
 pub use liveness::JournalLiveness;

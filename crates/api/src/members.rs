@@ -1,25 +1,13 @@
-//! Definitions, replicas and sandbox sessions as lists.
+//! Replicas and sandbox sessions as lists.
 
 use hearth_sandbox::{Caller as SandboxCaller, SessionArgs, SessionRow};
 use hearth_types::{Fault, FaultCode, Role, RunId, SandboxId};
 
-use crate::answers::{AgentView, Listing, ReplicaView};
-use crate::hearth::{definition_id, parse_run_id};
+use crate::answers::{Listing, ReplicaView};
+use crate::hearth::parse_run_id;
 use crate::{Caller, Hearth, Page, check, cursor};
 
 impl Hearth {
-    pub async fn list_agents(&self, _caller: &Caller, page: Page) -> Result<Listing<AgentView>, Fault> {
-        let agents = self.deps.catalogue.agents();
-        let views = agents.map(|(origin, agent)| AgentView::new(origin, agent, definition_id(agent)));
-        self.paged(views.collect(), &page)
-    }
-
-    pub async fn get_agent(&self, _caller: &Caller, name: &str) -> Result<AgentView, Fault> {
-        let agent = self.agent(name, None)?;
-        let origin = self.deps.catalogue.origin(name).ok_or_else(Fault::not_found)?;
-        Ok(AgentView::new(origin, &agent, definition_id(&agent)))
-    }
-
     pub async fn list_replicas(&self, _caller: &Caller, page: Page) -> Result<Listing<ReplicaView>, Fault> {
         let rows = self.deps.registry.replicas().await;
         let partial = rows.is_err();
@@ -94,7 +82,7 @@ impl Hearth {
         Ok(self.deps.sandboxes.close_run(&owner, &root, false).await?.closed)
     }
 
-    fn paged<T>(&self, items: Vec<T>, page: &Page) -> Result<Listing<T>, Fault> {
+    pub(crate) fn paged<T>(&self, items: Vec<T>, page: &Page) -> Result<Listing<T>, Fault> {
         let limit = check::page_limit(page.limit)? as usize;
         let skip = cursor::decode_offset(page.cursor.as_deref())?;
         let total = items.len();

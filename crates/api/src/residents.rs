@@ -47,7 +47,7 @@ impl Hearth {
             return Ok(begun);
         }
         let Some(parent) = parent else {
-            let agent = self.agent(&request.agent, None)?;
+            let agent = self.agent(&caller.principal.tenant, &request.agent, None).await?;
             let wishes = Wishes {
                 interactive: true,
                 idle_ttl,
@@ -59,7 +59,7 @@ impl Hearth {
             return self.begin(spec, request.prompt).await;
         };
         let parent = self.run_for(caller, parent.as_str()).await?;
-        let agent = self.agent(&request.agent, None)?;
+        let agent = self.agent(&parent.tenant, &request.agent, None).await?;
         let wishes = ChildWishes {
             run_id: Self::new_run_id(key.as_ref()),
             agent,

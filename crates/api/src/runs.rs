@@ -40,7 +40,7 @@ impl Hearth {
         if let Some(begun) = self.begun_before(key.as_ref()).await? {
             return Ok(begun);
         }
-        let agent = self.agent(&request.agent, None)?;
+        let agent = self.agent(&caller.principal.tenant, &request.agent, None).await?;
         let wishes = Wishes {
             session_id: session_id.clone(),
             interactive: request.interactive,

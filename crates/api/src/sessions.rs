@@ -203,19 +203,19 @@ impl Hearth {
             }
             self.residents().await_end(&head.run_id).await?;
         }
-        let spec = self.next_spec(caller, session_id, &last, agent_name)?;
+        let spec = self.next_spec(caller, session_id, &last, agent_name).await?;
         self.join_session(caller, session_id, &spec).await?;
         self.begin(spec, request.prompt).await
     }
 
-    fn next_spec(
+    async fn next_spec(
         &self,
         caller: &Caller,
         session_id: &SessionId,
         last: &Run,
         agent_name: &str,
     ) -> Result<RunSpec, Fault> {
-        let agent = self.agent(agent_name, None)?;
+        let agent = self.agent(&last.spec.tenant, agent_name, None).await?;
         let wishes = Wishes {
             session_id: Some(session_id.clone()),
             interactive: last.spec.interactive,

@@ -19,6 +19,8 @@ pub enum Origin {
     BuiltIn,
     /// From a file; not changed while the program runs.
     Bundled,
+    /// Made while the program runs.
+    Dynamic,
 }
 
 /// Definitions by name. Cheap to share; a run keeps the definition that it was opened with.
