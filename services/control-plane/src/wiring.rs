@@ -1,0 +1,148 @@
+//! Puts a replica together: the only place that knows concrete adapters.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_api::{AgentTool, Hearth, JournalLiveness};
+use hearth_bus::{LocalBus, LocalOptions, SharedBus};
+use hearth_engine::{Engine, Tools};
+use hearth_journal::{SharedJournal, SqliteJournal, SqliteOptions};
+use hearth_library::{Catalogue, FileError, Library};
+use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
+use hearth_registry::{MemoryRegistry, SharedRegistry};
+use hearth_residency::Residents;
+use hearth_sandbox::node::{Node, NodeOptions};
+use hearth_types::{ReplicaId, SharedClock, SystemClock};
+
+use crate::config::Settings;
+
+/// Model steps that run at once in one replica.
+const CONCURRENT_STEPS: usize = 1_024;
+/// How often due times and sleepers are looked at.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("the data folder {path} cannot be used: {source}")]
+    DataFolder { path: String, source: std::io::Error },
+    #[error("the journal cannot be opened: {0}")]
+    Journal(#[from] hearth_journal::Error),
+    #[error("agent files are wrong:\n{}", .0.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n"))]
+    Agents(Vec<FileError>),
+    #[error(transparent)]
+    SandboxSettings(#[from] hearth_sandbox::node::OptionsError),
+    #[error("sandboxes cannot be served: {0}")]
+    Sandbox(#[from] hearth_sandbox::Error),
+    #[error("the residents cannot be served: {0}")]
+    Residents(#[from] hearth_residency::Error),
+}
+
+/// A replica that serves. Its surfaces call `hearth`.
+pub struct Replica {
+    pub hearth: Hearth,
+    residents: Residents,
+    /// What sandboxes run on here, in words.
+    pub sandbox: String,
+}
+
+impl Replica {
+    /// Gives everything up in good order: turns are handed over at their next boundary.
+    pub async fn drain(&self, deadline: Duration) {
+        self.residents.drain(deadline).await;
+    }
+}
+
+/// An embedded replica: journal in a SQLite file, registry and bus in this process.
+pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
+    let folder = settings.data_dir.as_path();
+    make_private(folder)?;
+    let catalogue = catalogue(settings)?;
+    let clock = SystemClock::shared();
+    let journal: SharedJournal = Arc::new(SqliteJournal::open(SqliteOptions::at(folder.join("journal.db")))?);
+    let registry: SharedRegistry = Arc::new(MemoryRegistry::new());
+    let bus: SharedBus = Arc::new(LocalBus::new(LocalOptions::default()));
+    let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
+    let (node, sandbox) = sandboxes(settings, &replica, &clock, journal.clone()).await?;
+    let sandboxes: hearth_sandbox::SharedSandboxes = Arc::new(node);
+
+    let residents = Residents::new(
+        hearth_residency::Options {
+            replica,
+            passivate_after: settings.passivate_after,
+            sweep_every: SWEEP_EVERY,
+            lease: settings.replica_lease,
+            url: Some(format!("http://{}", settings.listen)),
+        },
+        hearth_residency::Deps {
+            journal: journal.clone(),
+            registry: registry.clone(),
+            bus: bus.clone(),
+            sandboxes: sandboxes.clone(),
+            clock: clock.clone(),
+        },
+    );
+    let agent_tool = Arc::new(AgentTool::default());
+    let hearth = Hearth::new(
+        hearth_api::Options {
+            max_residents: settings.max_interactive_children,
+            idle_ttl_ms: u64::try_from(settings.interactive_child_idle_ttl.as_millis()).unwrap_or(u64::MAX),
+        },
+        hearth_api::Deps {
+            residents: residents.clone(),
+            journal,
+            registry,
+            bus,
+            sandboxes: sandboxes.clone(),
+            catalogue: Arc::new(catalogue),
+            clock,
+        },
+    );
+    agent_tool.connect(&hearth);
+    let models = BuiltInModels::new(BuiltInOptions { dev_exec: settings.dev_exec, ..BuiltInOptions::default() });
+    let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), CONCURRENT_STEPS);
+    residents.start(engine).await?;
+    Ok(Replica { hearth, residents, sandbox })
+}
+
+fn catalogue(settings: &Settings) -> Result<Catalogue, StartError> {
+    let library = match &settings.agents_dir {
+        Some(folder) => hearth_library::load(folder).map_err(StartError::Agents)?,
+        None => Library::default(),
+    };
+    let mut built_in = built_in_definitions();
+    if !settings.dev_exec {
+        built_in.retain(|agent| agent.name != "dev/exec");
+    }
+    Ok(Catalogue::new(built_in, library))
+}
+
+/// The sandbox node inside this process: containers where an engine and an image are there, else
+/// confined processes.
+async fn sandboxes(
+    settings: &Settings,
+    replica: &ReplicaId,
+    clock: &SharedClock,
+    journal: SharedJournal,
+) -> Result<(Node, String), StartError> {
+    let state = settings.data_dir.join("sandbox");
+    let mut options = NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, DRIVER_VARIABLES)?;
+    if options.workspace_root.is_none() {
+        options.workspace_root = Some(settings.data_dir.join("workspaces"));
+    }
+    let (drivers, said) = crate::drivers::available(&settings.sandbox, &options).await?;
+    let node = Node::start(options, drivers, clock.clone(), Arc::new(JournalLiveness::new(journal))).await?;
+    Ok((node, said))
+}
+
+/// Settings that choose the drivers, not the node.
+const DRIVER_VARIABLES: &[&str] = &["SANDBOX_DRIVER", "SANDBOX_BWRAP"];
+
+fn make_private(folder: &Path) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|source| StartError::DataFolder { path: folder.display().to_string(), source })
+}
