@@ -8,10 +8,14 @@ pub mod conformance;
 mod faulty;
 mod local;
 mod metrics;
+#[cfg(feature = "cluster")]
+mod nats;
 mod port;
 mod subject;
 
 pub use faulty::{Fate, FaultyBus, Odds, Operation};
 pub use local::{LocalBus, LocalOptions};
+#[cfg(feature = "cluster")]
+pub use nats::{NatsBus, NatsOptions};
 pub use port::{Bus, Error, Incoming, Requests, SharedBus, Subscription};
 pub use subject::Subject;

@@ -14,6 +14,14 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// The subject without the name of the cluster that it starts with.
+    pub fn path(&self) -> String {
+        match self {
+            Self::RunEvents(run) => format!("run.{run}.events"),
+            Self::Commands(replica) => format!("replica.{replica}.commands"),
+        }
+    }
+
     /// The subject without its ids.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -25,9 +33,6 @@ impl Subject {
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RunEvents(run) => write!(f, "hearth.run.{run}.events"),
-            Self::Commands(replica) => write!(f, "hearth.replica.{replica}.commands"),
-        }
+        write!(f, "hearth.{}", self.path())
     }
 }
