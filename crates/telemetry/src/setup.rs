@@ -40,8 +40,8 @@ pub struct TelemetryOptions {
 }
 
 impl TelemetryOptions {
-    /// What `info` shows, without the exporter's own chatter.
-    pub const DEFAULT_LOG_FILTER: &'static str = "info,opentelemetry=warn";
+    /// What `info` shows, without the chatter of the exporter and of idle connections.
+    pub const DEFAULT_LOG_FILTER: &'static str = "info,opentelemetry=warn,hyper=error";
 }
 
 /// Why telemetry could not be set up.

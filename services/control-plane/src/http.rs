@@ -1,0 +1,30 @@
+//! The HTTP surface: decode, call a use case, encode.
+
+mod agents;
+mod call;
+mod disconnect;
+mod gateway;
+mod health;
+mod intake;
+mod json;
+mod layers;
+mod members;
+mod negotiate;
+mod openapi;
+mod query;
+mod reply;
+mod residents;
+mod runs;
+mod sandboxes;
+mod serve;
+mod sessions;
+mod skills;
+mod sse;
+mod stall;
+mod table;
+
+pub use gateway::{Gateway, HttpOptions};
+pub use serve::{ServeError, serve, serve_metrics};
+
+#[cfg(test)]
+mod tests;
