@@ -229,6 +229,7 @@ fn body(event: Event, step_text: &str) -> Option<(&'static str, Value)> {
         | Event::ChildRefused { .. }
         | Event::Closing { .. }
         | Event::Released
+        | Event::Snapshot { .. }
         | Event::KeyUsed { .. } => return None,
     })
 }

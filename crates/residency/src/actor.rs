@@ -205,7 +205,19 @@ impl State {
         }
         effects::perform(self, myself, effects);
         self.note_parked();
+        if self.run.wants_snapshot() {
+            self.snapshot(myself).await;
+        }
         Ok(reply)
+    }
+
+    /// A snapshot is a frame like any other, by the same fence.
+    async fn snapshot(&mut self, myself: &ActorRef<Message>) {
+        let snapshot = Event::Snapshot { run: Box::new(self.run.clone()) };
+        match self.commit(vec![snapshot]).await {
+            Ok(()) => metrics::SNAPSHOTS.inc(),
+            Err(error) => self.step_down(myself, &error),
+        }
     }
 
     async fn commit(&mut self, events: Vec<Event>) -> Result<(), Error> {

@@ -161,10 +161,10 @@ impl Residents {
     pub(crate) async fn command_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
         // What an ended run would refuse or answer without a change needs no activation.
         if self.inner.slots.get(run_id).is_none()
-            && let Some((run, _)) = read_run(&*self.inner.journal, run_id).await?
-            && run.state.is_final()
+            && let Some(folded) = read_run(&*self.inner.journal, run_id).await?
+            && folded.run.state.is_final()
         {
-            match decide(&run, command, self.inner.clock.now()) {
+            match decide(&folded.run, command, self.inner.clock.now()) {
                 Ok(decision) if decision.events.is_empty() && decision.effects.is_empty() => return Ok(decision.reply),
                 Err(refusal) => return Err(refusal.into()),
                 Ok(_) => {}

@@ -15,11 +15,75 @@ const READ_BATCH: usize = 256;
 const APPEND_PATIENCE: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Reads and folds a run's journal; `None` when it is empty.
-pub async fn read_run(journal: &dyn Journal, run_id: &RunId) -> Result<Option<(Run, Position)>, Error> {
-    let mut run = None;
-    let position = each_frame(journal, run_id, Position(0), |frame| Run::fold(&mut run, frame)).await?;
-    Ok(run.map(|run| (run, position)))
+/// Frames of a journal that is read from its beginning without a look for a snapshot.
+const SHORT: usize = 64;
+
+/// A run as its journal gives it, and where that ends.
+pub struct Folded {
+    pub run: Run,
+    pub position: Position,
+    /// Where the last snapshot stands; zero for none.
+    pub snapshot: Position,
+}
+
+/// Reads and folds a run's journal, from its last snapshot on; `None` when it is empty.
+pub async fn read_run(journal: &dyn Journal, run_id: &RunId) -> Result<Option<Folded>, Error> {
+    let mut fold = Fold { run_id, run: None, position: Position(0), snapshot: Position(0) };
+    let key = LogKey::Run(run_id.clone());
+    let first = journal.read(&key, Position(0), SHORT).await?;
+    if first.len() == SHORT
+        && let Some(from) = snapshot_before_end(journal, run_id).await?
+    {
+        fold.position = from;
+    } else {
+        for stored in first {
+            fold.take(&stored)?;
+        }
+    }
+    loop {
+        let frames = journal.read(&key, fold.position, READ_BATCH).await?;
+        for stored in &frames {
+            fold.take(stored)?;
+        }
+        if frames.len() < READ_BATCH {
+            let Fold { run, position, snapshot, .. } = fold;
+            return Ok(run.map(|run| Folded { run, position, snapshot }));
+        }
+    }
+}
+
+/// The position right before the last snapshot, as the last frame names it.
+async fn snapshot_before_end(journal: &dyn Journal, run_id: &RunId) -> Result<Option<Position>, Error> {
+    let key = LogKey::Run(run_id.clone());
+    let last = journal.last(&key).await?;
+    let tail = journal.read(&key, Position(last.0.saturating_sub(1)), 1).await?;
+    let Some(stored) = tail.first() else { return Ok(None) };
+    let frame = decode(run_id, &stored.frame)?;
+    let at = if frame.is_snapshot() { stored.position.0 } else { frame.snapshot };
+    Ok((at > 0).then(|| Position(at - 1)))
+}
+
+struct Fold<'r> {
+    run_id: &'r RunId,
+    run: Option<Run>,
+    position: Position,
+    snapshot: Position,
+}
+
+impl Fold<'_> {
+    fn take(&mut self, stored: &hearth_journal::StoredFrame) -> Result<(), Error> {
+        let frame = decode(self.run_id, &stored.frame)?;
+        self.position = stored.position;
+        if frame.is_snapshot() {
+            self.snapshot = stored.position;
+        }
+        let run = self.run_id.to_string();
+        Run::fold(&mut self.run, frame).map_err(|source| Error::Fold { run, source })
+    }
+}
+
+fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Frame, Error> {
+    Frame::decode(bytes).map_err(|source| Error::Fold { run: run_id.to_string(), source })
 }
 
 /// Visits the frames after a position, in order, and returns the position of the last one.
@@ -52,14 +116,21 @@ pub struct Log {
     run_id: RunId,
     epoch: Epoch,
     position: Position,
+    snapshot: Position,
     /// Names this activation's appends apart from those of any other, of the same epoch too.
     nonce: String,
 }
 
 impl Log {
-    pub fn new(journal: SharedJournal, clock: SharedClock, run_id: RunId, epoch: Epoch, position: Position) -> Self {
+    pub fn new(
+        journal: SharedJournal,
+        clock: SharedClock,
+        run_id: RunId,
+        epoch: Epoch,
+        (position, snapshot): (Position, Position),
+    ) -> Self {
         let nonce = hearth_types::RunId::generate().to_string();
-        Self { journal, clock, run_id, epoch, position, nonce }
+        Self { journal, clock, run_id, epoch, position, snapshot, nonce }
     }
 
     pub fn frame(&self, first_seq: Seq, events: Vec<Event>) -> Frame {
@@ -68,6 +139,7 @@ impl Log {
             epoch: self.epoch,
             append_id: format!("{}.{first_seq}", self.nonce),
             prev: self.position.0,
+            snapshot: self.snapshot.0,
             first_seq,
             at: self.clock.now(),
             events,
@@ -90,6 +162,9 @@ impl Log {
             match self.journal.append(append.clone()).await {
                 Ok(position) => {
                     self.position = position;
+                    if frame.is_snapshot() {
+                        self.snapshot = position;
+                    }
                     return Ok(());
                 }
                 Err(JournalError::Unknown { .. } | JournalError::Unavailable { .. })

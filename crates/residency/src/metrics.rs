@@ -47,3 +47,6 @@ pub static SHED: LazyLock<IntCounter> = LazyLock::new(|| {
 
 pub static ACTIVATION_FAILURES: LazyLock<IntCounter> =
     LazyLock::new(|| metrics::counter("hearth_activation_failures_total", "Activations that could not be begun."));
+
+pub static SNAPSHOTS: LazyLock<IntCounter> =
+    LazyLock::new(|| metrics::counter("hearth_snapshots_total", "Snapshots that were written into journals."));

@@ -31,8 +31,8 @@ impl Residents {
                 return Ok(seen);
             }
         }
-        let (run, _) = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
-        Ok((Box::new(run), String::new()))
+        let folded = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
+        Ok((Box::new(folded.run), String::new()))
     }
 
     /// The envelope of a turn as it stands now, with the live text of its step wherever that runs.
@@ -56,8 +56,8 @@ impl Residents {
         let held = match seen {
             Some(held) => held,
             None => {
-                let (run, _) = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
-                run.envelope(turn_id, "")
+                let folded = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
+                folded.run.envelope(turn_id, "")
             }
         };
         match held {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_bus::SharedBus;
 use hearth_engine::Engine;
-use hearth_journal::{Position, SharedJournal};
+use hearth_journal::SharedJournal;
 use hearth_registry::{Location, SharedRegistry};
 use hearth_run_core::{Command, Event, Run, RunSpec, create, decide};
 use hearth_sandbox::SharedSandboxes;
@@ -216,7 +216,8 @@ impl Residents {
 
     async fn first_frame(&self, run_id: &RunId, events: Vec<Event>) -> Result<(Run, Log), Error> {
         let inner = &self.inner;
-        let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), Epoch(1), Position(0));
+        let mut log =
+            Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), Epoch(1), Default::default());
         let frame = log.frame(Seq(1), events);
         let mut run = None;
         Run::fold(&mut run, frame.clone()).map_err(|source| Error::Fold { run: run_id.to_string(), source })?;
@@ -272,13 +273,13 @@ impl Residents {
         let started = tokio::time::Instant::now();
         let inner = &self.inner;
         let activated = async {
-            let Some((mut run, position)) = read_run(&*inner.journal, run_id).await? else {
-                return Err(Error::NotFound);
-            };
+            let Some(folded) = read_run(&*inner.journal, run_id).await? else { return Err(Error::NotFound) };
+            let mut run = folded.run;
+            let place = (folded.position, folded.snapshot);
             let activate = Command::Activate { replica: self.replica().clone() };
             let decision = decide(&run, &activate, inner.clock.now())?;
             let epoch = run.epoch.next();
-            let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), epoch, position);
+            let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), epoch, place);
             let frame = log.frame(run.seq.next(), decision.events);
             for recorded in frame.clone().recorded() {
                 run.apply(&recorded);

@@ -34,23 +34,27 @@ impl Run {
             fruitless_activations: 0,
             created_at: at,
             last_used_at: at,
+            snapshot_seq: Seq(0),
         }
     }
 
     /// Folds a frame into the state that the frames before it gave (`None` before the first).
     pub fn fold(run: &mut Option<Run>, frame: Frame) -> Result<(), FrameError> {
         let expected = run.as_ref().map_or(Seq(1), |run| run.seq.next());
-        if frame.first_seq != expected {
+        let begins = run.is_none() && frame.is_snapshot();
+        if frame.first_seq != expected && !begins {
             return Err(FrameError::Gap { expected, found: frame.first_seq });
         }
         for recorded in frame.recorded() {
             match run {
                 Some(run) => run.apply(&recorded),
-                None => {
-                    if let Event::Created { spec } = recorded.event {
-                        *run = Some(Self::begin(*spec, recorded.seq, recorded.at));
+                None => match recorded.event {
+                    Event::Created { spec } => *run = Some(Self::begin(*spec, recorded.seq, recorded.at)),
+                    Event::Snapshot { run: folded } => {
+                        *run = Some(Run { seq: recorded.seq, snapshot_seq: recorded.seq, ..*folded });
                     }
-                }
+                    _ => {}
+                },
             }
         }
         Ok(())
@@ -133,6 +137,10 @@ impl Run {
             Event::Closed => {
                 self.state = RunState::Closed;
                 self.closing = None;
+            }
+            Event::Snapshot { .. } => {
+                self.snapshot_seq = recorded.seq;
+                return;
             }
             Event::KeyUsed { key, result } => self.remember(Some(key), at, result.clone()),
         }
@@ -227,7 +235,7 @@ impl Run {
     /// Keeps a key for the window that the contract states, and no more than a bound.
     fn remember(&mut self, key: Option<&KeyUse>, at: Timestamp, result: KeyResult) {
         let Some(key) = key else { return };
-        let record = KeyRecord { digest: key.digest.clone(), at, result };
+        let record = KeyRecord { digest: key.digest.clone(), at, seq: self.seq, result };
         if self.keys.insert(key.id.clone(), record).is_none() {
             self.key_order.push_back(key.id.clone());
         }

@@ -6,7 +6,7 @@ use hearth_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ChildKind, KeyResult, KeyUse, RunSpec};
+use crate::{ChildKind, KeyResult, KeyUse, Run, RunSpec};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -121,6 +121,10 @@ pub enum Event {
     Closed,
     /// The activation handed the run over in good order.
     Released,
+    /// The folded state at this event: what a reader needs of everything before it.
+    Snapshot {
+        run: Box<Run>,
+    },
     /// A command was answered without any other effect than being remembered by its key.
     KeyUsed {
         key: KeyUse,

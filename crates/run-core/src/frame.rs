@@ -26,6 +26,10 @@ pub struct Frame {
     pub append_id: String,
     /// The store's position of the frame before: a reader that meets a gap reloads.
     pub prev: u64,
+    /// The store's position of the last frame before this one that holds a snapshot; zero for none.
+    /// Reading may begin there.
+    #[serde(default)]
+    pub snapshot: u64,
     /// The number of the first event.
     pub first_seq: Seq,
     pub at: Timestamp,
@@ -55,6 +59,10 @@ impl Frame {
         self.events.into_iter().zip(first..).map(move |(event, seq)| Recorded { seq: Seq(seq), at, event })
     }
 
+    pub fn is_snapshot(&self) -> bool {
+        matches!(self.events.first(), Some(Event::Snapshot { .. }))
+    }
+
     pub fn last_seq(&self) -> Seq {
         Seq(self.first_seq.0 + self.events.len() as u64 - u64::from(!self.events.is_empty()))
     }
@@ -77,6 +85,7 @@ mod tests {
             epoch: Epoch(1),
             append_id: "a".into(),
             prev: 0,
+            snapshot: 0,
             first_seq: Seq(7),
             at: Timestamp::from_millis(0),
             events: vec![Event::Closed, Event::Closed],

@@ -17,7 +17,11 @@ pub(crate) const ENDED_OUTPUT_KEPT: usize = 4 * 1024;
 /// Final children that are remembered, so that an open repeated late finds them.
 pub(crate) const FINAL_CHILDREN_KEPT: usize = 256;
 
-#[derive(Debug, Clone, PartialEq)]
+/// Events between two snapshots of a parked run, and of one whose turn runs.
+const SNAPSHOT_PARKED: u64 = 256;
+const SNAPSHOT_IN_TURN: u64 = 4_096;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub spec: Box<RunSpec>,
     pub state: RunState,
@@ -46,11 +50,14 @@ pub struct Run {
     pub closed_descendants: u64,
     /// Activations since anything else happened.
     pub fruitless_activations: u32,
+    /// The number of the last snapshot; zero before the first.
+    #[serde(default)]
+    pub snapshot_seq: Seq,
     pub created_at: Timestamp,
     pub last_used_at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueuedTurn {
     pub turn_id: TurnId,
     pub prompt: String,
@@ -58,7 +65,7 @@ pub struct QueuedTurn {
 }
 
 /// The turn that runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
     pub turn_id: TurnId,
     pub prompt: String,
@@ -70,7 +77,7 @@ pub struct Turn {
     pub steered: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     pub thinking: String,
     pub text: String,
@@ -81,13 +88,13 @@ pub struct StepRecord {
     pub finished: bool,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
     pub call: ToolCall,
     pub result: Option<(ToolOutput, Timestamp)>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndedTurn {
     pub turn_id: TurnId,
     pub outcome: TurnOutcome,
@@ -102,7 +109,7 @@ pub struct EndedTurn {
     pub ended_at: Timestamp,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Child {
     pub agent: String,
     pub kind: ChildKind,
@@ -115,10 +122,13 @@ pub struct Child {
     pub state: Option<RunState>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyRecord {
     pub digest: String,
     pub at: Timestamp,
+    /// The event that used the key: what came of it is in the journal from here on.
+    #[serde(default)]
+    pub seq: Seq,
     pub result: KeyResult,
 }
 
@@ -166,6 +176,19 @@ impl Run {
     pub(crate) fn turn_deadline(&self, turn: &Turn) -> Option<Timestamp> {
         let limit = self.spec.turn_timeout_ms?;
         Some(turn.started_at.plus(std::time::Duration::from_millis(limit)))
+    }
+
+    /// Whether enough has happened since the last snapshot for the next one. While a turn runs a
+    /// snapshot holds all its steps, so it is put off for longer.
+    pub fn wants_snapshot(&self) -> bool {
+        let since = self.seq.0.saturating_sub(self.snapshot_seq.0);
+        since >= if self.current.is_some() { SNAPSHOT_IN_TURN } else { SNAPSHOT_PARKED }
+    }
+
+    /// The oldest event that a reader may still need: what keys in their window lead to is behind it.
+    pub fn oldest_needed(&self) -> Seq {
+        let oldest_key = self.key_order.front().and_then(|id| self.keys.get(id)).map(|record| record.seq);
+        oldest_key.unwrap_or(self.snapshot_seq).min(self.snapshot_seq)
     }
 
     pub fn last_ended(&self) -> Option<&EndedTurn> {
