@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
+use crate::dev;
 
 const LONG_ABOUT: &str = "\
 Hearth keeps AI sub-agents resident and their sandboxes warm.
@@ -46,6 +47,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Demo(demo::DemoArgs),
+    Dev(dev::DevArgs),
     Run(run::RunArgs),
     Message(run::MessageArgs),
     Open(resident::OpenArgs),

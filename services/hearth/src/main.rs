@@ -7,6 +7,7 @@ mod args;
 mod cli;
 mod commands;
 mod demo;
+mod dev;
 mod failure;
 mod screen;
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
 
 async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
     match command {
+        Command::Dev(args) => dev::dev(args, screen).await,
         Command::Demo(args) => demo::demo(args, screen).await,
         Command::Run(args) => commands::run::run(args, screen).await,
         Command::Message(args) => commands::run::message(args, screen).await,

@@ -125,6 +125,11 @@ impl Screen {
     }
 }
 
+/// The name under which a person calls this program from where they are.
+pub fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "hearth".to_owned())
+}
+
 /// Without control characters other than line ends and tabs.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()

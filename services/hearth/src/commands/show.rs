@@ -48,7 +48,8 @@ pub async fn show(args: ShowArgs, screen: &Screen) -> Result<Verdict, Failure> {
         ("metadata", "metadata"),
         ("trace", "trace_id"),
     ];
-    screen.labels(&fields.map(|(label, field)| (label, text(&run, field))))?;
+    let shown = |field: &str| Some(text(&run, field)).filter(|value| value != "{}").unwrap_or_default();
+    screen.labels(&fields.map(|(label, field)| (label, shown(field))))?;
     if let Some(turn) = run.get("last_turn").filter(|turn| turn.is_object()) {
         screen.line("")?;
         screen.line(&screen.bold("last turn"))?;

@@ -81,19 +81,31 @@ fn bold_name(event: &Event, screen: &Screen) -> String {
     screen.bold(&format!("{:<19}", one_line(&event.name)))
 }
 
-/// The fields that say what this event is about.
+/// What this event is about, shortened: `--json` has all of it.
 fn detail(data: &Value) -> String {
     let mut rest = data.clone();
-    if let Some(fields) = rest.as_object_mut() {
-        fields.retain(|name, value| !matches!(name.as_str(), "seq" | "run_id" | "at" | "turn_id") && !value.is_null());
-        if let (1, Some(Value::String(text))) = (fields.len(), fields.get("text")) {
-            return shortened(&one_line(text), 160);
-        }
-        if fields.is_empty() {
-            return String::new();
+    let Some(fields) = rest.as_object_mut() else { return shown(&rest.to_string()) };
+    fields.retain(|name, value| {
+        let known = matches!(name.as_str(), "seq" | "run_id" | "at" | "turn_id" | "call_id");
+        !known && !value.is_null() && value != &Value::Bool(false)
+    });
+    // What a reader looks for comes first and bare; the rest follows as it is.
+    let mut parts: Vec<String> = Vec::new();
+    for name in ["outcome", "name", "text", "output", "arguments", "content"] {
+        match fields.remove(name) {
+            Some(Value::String(text)) if !text.is_empty() => parts.push(text),
+            Some(Value::String(_)) | None => {}
+            Some(other) => parts.push(other.to_string()),
         }
     }
-    shortened(&one_line(&rest.to_string()), 160)
+    if !fields.is_empty() {
+        parts.push(rest.to_string());
+    }
+    shown(&parts.join("  "))
+}
+
+fn shown(text: &str) -> String {
+    shortened(&one_line(text), 160)
 }
 
 #[cfg(test)]
@@ -108,6 +120,7 @@ mod tests {
         said["text"] = "two\nlines".into();
         assert_eq!(detail(&said), "two lines");
         said["outcome"] = "finished".into();
-        assert_eq!(detail(&said), r#"{"outcome":"finished","text":"two\nlines"}"#);
+        said["usage"] = 7.into();
+        assert_eq!(detail(&said), r#"finished  two lines  {"usage":7}"#);
     }
 }

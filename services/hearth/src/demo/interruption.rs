@@ -12,7 +12,7 @@ use super::opening::Cast;
 use super::stage::Stage;
 use super::telling::shown;
 use super::trouble::Trouble;
-use super::work::Timing;
+use super::work::{Timing, ended};
 
 /// Where the interrupted command notes that it began and that it ended.
 pub const LEDGER: &str = "ledger.txt";
@@ -38,7 +38,7 @@ pub async fn kill_in_the_middle(stage: &mut Stage, story: &mut Story, cast: &Cas
     drop(busy);
 
     let turn = Turn::read("the blocked send", &answer.body, round_trip)?;
-    let detail = format!("exit code {:?} after {}", turn.exit_code(), shown(round_trip));
+    let detail = format!("{} after {}", ended(&turn), shown(round_trip));
     story.checks.that(&telling, turn.succeeded(), "the blocked send returned the build's result", &detail);
     let same = turn.turn_id.as_str() == killing.turn_id;
     story.checks.that(&telling, same, "it is the turn that was running when the replica died", turn.turn_id.as_str());
@@ -83,9 +83,10 @@ async fn kill(stage: &mut Stage, cast: &Cast, mark: &str) -> Result<Killing, Tro
         return Err(Trouble::Here("there is no replica to kill".to_owned()));
     };
     let pid = replica.pid();
+    telling.note(&format!("kill -9 {pid}"));
     let status = replica.kill().await?;
     let killed_at_ms = SystemClock::start().now().as_millis();
-    telling.good(&format!("kill -9 {pid} ({status})"));
+    telling.good(&format!("the replica is dead ({status})"));
     let began = Instant::now();
     stage.start_replica().await?;
     let pid = stage.pid().unwrap_or_default();

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::failure::{Failure, Verdict};
-use crate::screen::Screen;
+use crate::screen::{Screen, program};
 use checks::Checks;
 use folder::Folder;
 use stage::Stage;
@@ -80,11 +80,12 @@ pub async fn demo(args: DemoArgs, screen: &Screen) -> Result<Verdict, Failure> {
     if let Err(trouble) = &told {
         telling.bad(&trouble.to_string());
     }
-    let well_so_far = told.is_ok() && story.checks.failed().is_empty();
     if !kept {
         if told.is_err() {
             telling.heading("Taking everything down");
         }
+        // The log is for finding out what failed; an interruption needs no finding out.
+        let well_so_far = matches!(told, Ok(()) | Err(Trouble::Interrupted)) && story.checks.failed().is_empty();
         stage.strike(&mut story.checks, !well_so_far).await;
     }
     finish(screen, stage, &story, told, kept)
@@ -131,11 +132,11 @@ fn finish(
     if good {
         telling.text(&screen.green(&format!("All {} checks held, in {seconds:.0} s.", story.checks.count())));
     } else {
-        let cause = told.as_ref().err().map(ToString::to_string);
-        for line in failed.iter().cloned().chain(cause) {
+        let cause = told.as_ref().err().filter(|trouble| !matches!(trouble, Trouble::Interrupted));
+        for line in failed.iter().cloned().chain(cause.map(ToString::to_string)) {
             telling.text(&screen.warning(&format!("failed: {line}")));
         }
-        if !stage.folder.is_fleeting() || kept {
+        if stage.folder.log().exists() && (!stage.folder.is_fleeting() || kept) {
             telling.text(&format!("The replica's log: {}", stage.folder.log().display()));
         }
     }
@@ -153,7 +154,9 @@ fn finish(
         stage.folder.keep();
     }
     match told {
-        Err(Trouble::Interrupted) => Err(Failure::Interrupted(vec!["everything was taken down".to_owned()])),
+        Err(Trouble::Interrupted) if failed.is_empty() => Err(Failure::Interrupted(vec![
+            "everything was taken down; the workspace stays for the next demo".to_owned(),
+        ])),
         _ if good => Ok(Verdict::Done),
         _ => Ok(Verdict::Failed),
     }
@@ -162,18 +165,17 @@ fn finish(
 fn how_to_look_around(telling: &Telling, stage: &Stage, story: &Story) {
     let builder = story.builder.as_deref().unwrap_or("RUN");
     let pid = stage.pid().unwrap_or(0);
+    let (url, token, hearth) = (stage.address.url(), &stage.address.token, program());
     telling.text(&format!(
         "
 The server is still up. To look around:
-  export HEARTH_URL={} HEARTH_TOKEN={}
-  hearth ls
-  hearth tail {builder}
-  hearth transcript {builder}
-  hearth run dev/exec '{{\"workspace\":\"demo\",\"commands\":[\"ls\"]}}'
+  export HEARTH_URL={url} HEARTH_TOKEN={token}
+  {hearth} ls
+  {hearth} tail {builder}
+  {hearth} transcript {builder}
+  {hearth} run dev/exec '{{\"workspace\":\"demo\",\"commands\":[\"ls\"]}}'
 To end it:
-  kill {pid}",
-        stage.address.url(),
-        stage.address.token
+  kill {pid}"
     ));
 }
 

@@ -56,7 +56,7 @@ impl Replica {
         command.arg("dev").arg("--listen").arg(format!("127.0.0.1:{}", address.port));
         command.arg("--data").arg(folder.path()).arg("--token").arg(&address.token);
         if !keep {
-            command.arg("--end-with-parent");
+            command.arg("--end-with").arg(std::process::id().to_string());
         }
         // The demo plays the same whatever the caller has set for servers of their own.
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_servers(&name.to_string_lossy())) {

@@ -53,23 +53,20 @@ impl Stage {
 
     /// Starts the replica, and returns once it serves.
     pub async fn start_replica(&mut self) -> Result<(), Trouble> {
-        let mut replica = Replica::start(&self.folder, &self.address, self.keep)?;
-        let ready = {
-            let ended = async {
-                loop {
-                    if let Some(status) = replica.ended() {
-                        break status;
-                    }
-                    sleep(LOOK_AGAIN).await;
+        // Kept before it is waited for: whoever gives this up half-way still knows what to take down.
+        let replica = self.replica.insert(Replica::start(&self.folder, &self.address, self.keep)?);
+        let ended = async {
+            loop {
+                if let Some(status) = replica.ended() {
+                    break status;
                 }
-            };
-            tokio::select! {
-                ready = self.client.ready() => ready.map_err(Trouble::call("waiting for the replica")),
-                status = ended => Err(Trouble::Here(format!("the replica ended at its start ({status})"))),
+                sleep(LOOK_AGAIN).await;
             }
         };
-        self.replica = Some(replica);
-        ready
+        tokio::select! {
+            ready = self.client.ready() => ready.map_err(Trouble::call("waiting for the replica")),
+            status = ended => Err(Trouble::Here(format!("the replica ended at its start ({status})"))),
+        }
     }
 
     pub fn pid(&self) -> Option<i32> {

@@ -121,7 +121,7 @@ impl Turns<'_> {
         let timing = Timing::new(name, &turn, if turn.succeeded() { "ok" } else { "failed" });
         let detail = match turn.succeeded() {
             true => format!("{}, {} compiled", shown(timing.commands), counted(timing.compiled, "unit")),
-            false => format!("exit code {:?}: {}", turn.exit_code(), turn.output()),
+            false => format!("{}: {}", ended(&turn), turn.output()),
         };
         self.check(turn.succeeded(), name, &detail);
         self.story.timings.push(timing.clone());
@@ -157,13 +157,18 @@ impl Turns<'_> {
         let turn = self.send("testing", &Work::command(self.cast.project.test).with_files(files)).await?;
         let tests = Tests::read(turn.output());
         if turn.succeeded() != tests.failed.is_empty() || tests.total() == 0 {
-            let detail = format!("exit code {:?}: {}", turn.exit_code(), turn.output());
+            let detail = format!("{}: {}", ended(&turn), turn.output());
             self.check(false, "the test run tells how it went", &detail);
         }
         let result = format!("{} of {} pass", tests.passed, tests.total());
         self.story.timings.push(Timing::new(name, &turn, result));
         Ok(tests)
     }
+}
+
+/// How the last command ended.
+pub fn ended(turn: &Turn) -> String {
+    turn.exit_code().map_or("no exit code".to_owned(), |code| format!("exit code {code}"))
 }
 
 /// `listing` is what sha256sum says.
