@@ -1,9 +1,16 @@
-//! The model port: what thinks during a turn.
+//! The model port, the built-in agents `mock` and `dev/exec`, and code agents in JavaScript.
 //!
 //! A model asks for tools and never runs one; it journals nothing. The engine does both.
 
+mod built_in;
+mod code;
+mod dev_exec;
+mod mock;
 mod port;
+mod prompt;
 
+pub use built_in::{BuiltInModels, BuiltInOptions, built_in_definitions};
+pub use code::{CodeBounds, check_code};
 pub use port::{
     Delta, DeltaSink, Error, ErrorKind, Message, MessageRole, Model, ModelTurn, Models, RecordedStep, Step, StepInput,
     StopReason, ToolRequest, ToolResult, TurnContext,
