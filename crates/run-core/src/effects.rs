@@ -24,6 +24,14 @@ pub enum Effect {
 
 /// What is under way in a run that was just activated.
 pub fn pending_effects(run: &Run) -> Vec<Effect> {
+    #[cfg(feature = "breaks")]
+    if let Some(broken) = crate::breaks::get() {
+        return (broken.pending)(run);
+    }
+    under_way(run)
+}
+
+pub(crate) fn under_way(run: &Run) -> Vec<Effect> {
     let close = |id: &RunId| Effect::CloseChild { child_run_id: id.clone() };
     if run.state.is_final() {
         let mut effects: Vec<Effect> = run.live_children().map(|(id, _)| close(id)).collect();

@@ -5,13 +5,19 @@
 //! under way in a run that was just taken over.
 
 mod apply;
+#[cfg(any(test, feature = "breaks"))]
+pub mod breaks;
 mod decide;
 mod effects;
 mod event;
 mod frame;
+#[cfg(any(test, feature = "laws"))]
+pub mod laws;
 mod refusal;
 mod run;
 mod spec;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use decide::{

@@ -147,6 +147,14 @@ impl Decision {
 
 /// Decides; changes nothing. A refused command leaves no trace.
 pub fn decide(run: &Run, command: &Command, now: Timestamp) -> Result<Decision, Refusal> {
+    #[cfg(feature = "breaks")]
+    if let Some(broken) = crate::breaks::get() {
+        return (broken.decide)(run, command, now);
+    }
+    sound(run, command, now)
+}
+
+pub(crate) fn sound(run: &Run, command: &Command, now: Timestamp) -> Result<Decision, Refusal> {
     match command {
         Command::Activate { replica } => Ok(activate::decide(run, replica)),
         Command::Accept(accept) => accept::decide(run, accept),
