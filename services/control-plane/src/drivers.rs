@@ -1,27 +1,62 @@
 //! Which sandbox drivers work on this host.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hearth_sandbox::SharedDriver;
 use hearth_sandbox::docker::{DockerDriver, DockerOptions};
-use hearth_sandbox::node::NodeOptions;
+use hearth_sandbox::local::{Bwrap, LocalDriver, LocalOptions};
+use hearth_sandbox::node::{NodeOptions, OptionsError};
 
 use crate::wiring::StartError;
 
-/// The drivers in the order of preference, and what was found, in words.
+/// Settings that choose the drivers, not the node.
+pub(crate) const VARIABLES: &[&str] = &["SANDBOX_DRIVER", "SANDBOX_BWRAP"];
+
+/// The drivers in the order of preference, and what was found, in words. Containers where an engine
+/// and the image are there, else confined processes; `SANDBOX_DRIVER` settles it.
 pub(crate) async fn available(
-    _variables: &BTreeMap<String, String>,
+    variables: &BTreeMap<String, String>,
+    host_env: &BTreeMap<String, String>,
     node: &NodeOptions,
 ) -> Result<(Vec<SharedDriver>, String), StartError> {
-    let options = DockerOptions { socket: None, state_dir: node.state_dir.clone(), image: node.image.clone() };
-    let mut drivers: Vec<SharedDriver> = Vec::new();
-    let said = match DockerDriver::probe(options).await {
-        Ok(found) => {
-            drivers.extend(found.into_iter().map(|driver| Arc::new(driver) as SharedDriver));
-            "containers (docker)".to_owned()
-        }
-        Err(unusable) => format!("none: {unusable}"),
+    let wanted = one_of(variables, "SANDBOX_DRIVER", &["auto", "docker", "local"])?;
+    let docker = DockerOptions {
+        socket: host_env.get("DOCKER_HOST").and_then(|host| host.strip_prefix("unix://")).map(PathBuf::from),
+        state_dir: node.state_dir.clone(),
+        image: node.image.clone(),
     };
-    Ok((drivers, said))
+    let why_not = match wanted {
+        "local" => "SANDBOX_DRIVER=local".to_owned(),
+        _ => match DockerDriver::probe(docker).await {
+            Ok(found) => {
+                let said = format!("containers from {} (docker)", node.image);
+                return Ok((found.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect(), said));
+            }
+            Err(unusable) if wanted == "docker" => return Err(StartError::Docker(unusable)),
+            Err(unusable) => unusable.to_string(),
+        },
+    };
+    let bwrap = match one_of(variables, "SANDBOX_BWRAP", &["auto", "off"])? {
+        "off" => Bwrap::Off,
+        _ => Bwrap::Auto,
+    };
+    let options = LocalOptions { state_dir: node.state_dir.join("local"), bwrap, host_env: host_env.clone() };
+    let local = LocalDriver::open(options).await?;
+    let said = format!("confined processes ({}), because: {why_not}", local.runtime());
+    Ok((vec![Arc::new(local)], said))
+}
+
+/// The value of a variable that is one of a few words; the first where it is not set.
+fn one_of<'v>(variables: &'v BTreeMap<String, String>, name: &str, words: &[&'v str]) -> Result<&'v str, OptionsError> {
+    let value = match variables.get(name) {
+        None => return Ok(words.first().copied().unwrap_or_default()),
+        Some(value) => value.as_str(),
+    };
+    words.iter().copied().find(|word| *word == value).ok_or_else(|| OptionsError {
+        variable: name.to_owned(),
+        value: value.to_owned(),
+        allowed: words.join(", "),
+    })
 }

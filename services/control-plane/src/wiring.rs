@@ -16,6 +16,7 @@ use hearth_sandbox::node::{Node, NodeOptions};
 use hearth_types::{ReplicaId, SharedClock, SystemClock};
 
 use crate::config::Settings;
+use crate::drivers;
 
 /// Model steps that run at once in one replica.
 const CONCURRENT_STEPS: usize = 1_024;
@@ -32,6 +33,8 @@ pub enum StartError {
     Agents(Vec<FileError>),
     #[error(transparent)]
     SandboxSettings(#[from] hearth_sandbox::node::OptionsError),
+    #[error("SANDBOX_DRIVER is docker, and Docker cannot be used: {0}")]
+    Docker(hearth_sandbox::docker::Unusable),
     #[error("sandboxes cannot be served: {0}")]
     Sandbox(#[from] hearth_sandbox::Error),
     #[error("the residents cannot be served: {0}")]
@@ -126,17 +129,16 @@ async fn sandboxes(
     journal: SharedJournal,
 ) -> Result<(Node, String), StartError> {
     let state = settings.data_dir.join("sandbox");
-    let mut options = NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, DRIVER_VARIABLES)?;
+    let mut options = NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, drivers::VARIABLES)?;
     if options.workspace_root.is_none() {
         options.workspace_root = Some(settings.data_dir.join("workspaces"));
     }
-    let (drivers, said) = crate::drivers::available(&settings.sandbox, &options).await?;
+    let host_env =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let (drivers, said) = drivers::available(&settings.sandbox, &host_env.collect(), &options).await?;
     let node = Node::start(options, drivers, clock.clone(), Arc::new(JournalLiveness::new(journal))).await?;
     Ok((node, said))
 }
-
-/// Settings that choose the drivers, not the node.
-const DRIVER_VARIABLES: &[&str] = &["SANDBOX_DRIVER", "SANDBOX_BWRAP"];
 
 fn make_private(folder: &Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;

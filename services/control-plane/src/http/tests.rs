@@ -4,6 +4,7 @@ mod bounds;
 mod front;
 mod lifecycle;
 mod spec;
+mod usecases;
 
 use std::net::SocketAddr;
 use std::time::Duration;
