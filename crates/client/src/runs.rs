@@ -89,7 +89,7 @@ impl Client {
 
     /// The events of a run from `from_seq` on (0 or 1: all of them).
     pub fn stream(&self, run: &str, from_seq: u64) -> EventStream {
-        EventStream::new(self.clone(), &format!("/v1/runs/{}/stream", segment(run)), from_seq)
+        EventStream::new(self.clone(), run, from_seq)
     }
 
     /// `{run_id, turn_id, delivered}`.

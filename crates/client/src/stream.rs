@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use hearth_types::RunState;
 use reqwest::Response;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::answer::{MAX_ANSWER_BYTES, Reply, read_body};
-use crate::call::{Attempt, Call};
+use crate::call::{Attempt, Call, segment};
 use crate::client::Repeats;
 use crate::error::causes;
 use crate::retry::Failure;
@@ -35,6 +37,7 @@ impl Event {
 /// Reads with [`EventStream::next`]. Dropping it closes the connection.
 pub struct EventStream {
     client: Client,
+    run: String,
     path: String,
     from_seq: u64,
     last: Option<u64>,
@@ -42,21 +45,25 @@ pub struct EventStream {
     open: Option<Response>,
     began: Instant,
     repeats: Repeats,
+    /// The run was final before this connection: what there is to come, comes on it.
+    run_was_final: bool,
     ended: bool,
 }
 
 impl EventStream {
-    pub(crate) fn new(client: Client, path: &str, from_seq: u64) -> Self {
+    pub(crate) fn new(client: Client, run: &str, from_seq: u64) -> Self {
         let repeats = client.repeats();
         Self {
             client,
-            path: path.to_owned(),
+            run: run.to_owned(),
+            path: format!("/v1/runs/{}/stream", segment(run)),
             from_seq,
             last: None,
             decoder: Decoder::new(MAX_ANSWER_BYTES),
             open: None,
             began: Instant::now(),
             repeats,
+            run_was_final: false,
             ended: false,
         }
     }
@@ -96,7 +103,16 @@ impl EventStream {
         let broken = |cause: String, after| Attempt::Outage { failure: Failure::Broken { after }, cause };
         let chunk = match tokio::time::timeout(SILENCE, response.chunk()).await {
             Ok(Ok(Some(chunk))) => chunk,
-            Ok(Ok(None)) => return Err(broken("the stream ended before the run".to_owned(), self.began.elapsed())),
+            // Of a final run whose `done` lies before the start that was asked for, nothing comes.
+            Ok(Ok(None)) if self.run_was_final => {
+                self.ended = true;
+                return Ok(());
+            }
+            Ok(Ok(None)) => {
+                let after = self.began.elapsed();
+                self.run_was_final = self.run_is_final().await.map_err(Attempt::Final)?;
+                return Err(broken("the stream ended before the run".to_owned(), after));
+            }
             Ok(Err(error)) => return Err(broken(causes(&error), self.began.elapsed())),
             Err(_) => return Err(broken("the stream is silent".to_owned(), self.began.elapsed())),
         };
@@ -120,6 +136,11 @@ impl EventStream {
             Ok(_) => Err(Attempt::Final(Error::protocol(call.name(), "not a stream"))),
             Err(attempt) => Err(attempt),
         }
+    }
+
+    async fn run_is_final(&self) -> Result<bool, Error> {
+        let run = self.client.run(&self.run).await?;
+        Ok(RunState::deserialize(&run["state"]).is_ok_and(RunState::is_final))
     }
 
     /// The request that goes on after the last event that was returned.

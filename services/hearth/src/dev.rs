@@ -129,16 +129,18 @@ impl Greeting {
             (None, true) => " HEARTH_TOKEN=…".to_owned(),
             (None, false) => String::new(),
         };
-        let (url, hearth) = (&self.url, program());
-        screen.line(&format!(
-            "
-Try, in another terminal:
-  export HEARTH_URL={url}{token}
-  {hearth} open mock 'hello'                              a resident; its id is in the answer
-  {hearth} run dev/exec '{{\"commands\":[\"uname -a\"]}}'     a command in a sandbox
-  {hearth} ls                                             what there is
-
-Ctrl-C stops it; what was accepted goes on at the next start."
-        ))
+        screen.line("\nTry, in another terminal:")?;
+        screen.line(&format!("  export HEARTH_URL={}{token}", self.url))?;
+        let hearth = program();
+        let commands = [
+            (format!("{hearth} open mock 'hello'"), "a resident; its id is in the answer"),
+            (format!("{hearth} run dev/exec '{{\"commands\":[\"uname -a\"]}}'"), "a command in a sandbox"),
+            (format!("{hearth} ls"), "what there is"),
+        ];
+        let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+        for (command, note) in &commands {
+            screen.line(&format!("  {command:<width$}  {}", screen.dim(note)))?;
+        }
+        screen.line("\nCtrl-C stops it; what was accepted goes on at the next start.")
     }
 }

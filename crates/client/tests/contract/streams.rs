@@ -7,6 +7,10 @@ fn event(seq: u64, name: &str) -> String {
     format!("id: {seq}\nevent: {name}\ndata: {{\"seq\":{seq}}}\n\n")
 }
 
+fn run_in(state: &str) -> Step {
+    answer("200 OK", &[], &format!(r#"{{"run_id":"run_1","state":"{state}"}}"#))
+}
+
 async fn all(stream: &mut EventStream) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some(event) = stream.next().await.unwrap() {
@@ -19,9 +23,11 @@ async fn all(stream: &mut EventStream) -> Vec<Event> {
 async fn a_stream_that_breaks_goes_on_after_the_last_event() {
     let steps = vec![
         events(&format!(": hello\n\n{}{}id: 3\nevent: te", event(1, "session"), event(2, "started"))),
+        run_in("running"),
         Step::Drop,
         // A server that sends the last one again, and a live delta.
         events(&format!("{}event: text\ndata: {{}}\n\n{}", event(2, "started"), event(3, "text"))),
+        run_in("completed"),
         events(&event(4, "done")),
     ];
     let server = Script::start(steps).await;
@@ -29,9 +35,17 @@ async fn a_stream_that_breaks_goes_on_after_the_last_event() {
     let seen: Vec<(Option<u64>, String)> = all(&mut stream).await.into_iter().map(|e| (e.id, e.name)).collect();
     let expected = [(Some(1), "session"), (Some(2), "started"), (None, "text"), (Some(3), "text"), (Some(4), "done")];
     assert_eq!(seen, expected.map(|(id, name)| (id, name.to_owned())));
-    let asked: Vec<Option<String>> =
-        server.seen().iter().map(|request| request.header("last-event-id").map(str::to_owned)).collect();
-    assert_eq!(asked, [None, Some("2".to_owned()), Some("2".to_owned()), Some("3".to_owned())]);
+    let requests = server.seen();
+    let streams = requests.iter().filter(|request| request.line.ends_with("/stream"));
+    let asked: Vec<Option<&str>> = streams.map(|request| request.header("last-event-id")).collect();
+    assert_eq!(asked, [None, Some("2"), Some("2"), Some("3")]);
+}
+
+#[tokio::test]
+async fn a_start_past_the_end_of_a_final_run_gives_nothing_and_ends() {
+    let server = Script::start(vec![events(""), run_in("closed"), events("")]).await;
+    assert_eq!(all(&mut server.client().stream("run_1", 99)).await, vec![]);
+    assert_eq!(server.seen().len(), 3);
 }
 
 #[tokio::test]
@@ -63,7 +77,8 @@ async fn a_stream_that_is_refused_is_the_servers_fault() {
 
 #[tokio::test]
 async fn a_server_that_accepts_and_hangs_up_for_ever_is_given_up() {
-    let server = Script::start(vec![events(": hello\n\n")]).await;
+    let steps = (0..200).flat_map(|_| [events(": hello\n\n"), run_in("running")]).collect();
+    let server = Script::start(steps).await;
     let error = server.client().stream("run_1", 0).next().await.unwrap_err();
     assert!(matches!(error, hearth_client::Error::Unreachable(_)), "{error}");
 }
