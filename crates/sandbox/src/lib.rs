@@ -7,6 +7,7 @@ mod driver;
 mod env;
 mod error;
 pub mod init;
+pub mod local;
 mod port;
 
 pub use driver::{Driver, Network, SESSION_GID, SESSION_UID, SessionSpec, SessionState, SharedDriver, Started, Work};

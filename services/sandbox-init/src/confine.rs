@@ -23,6 +23,7 @@ pub fn confine(options: &Options) -> io::Result<()> {
     limit(Resource::Core, Some(0))?;
     limit(Resource::Data, options.max_data)?;
     limit(Resource::Fsize, options.max_file)?;
+    limit(Resource::Nproc, options.max_processes)?;
     if let Some((uid, gid)) = options.user {
         for folder in &options.own {
             hand_over(folder, uid, gid)?;

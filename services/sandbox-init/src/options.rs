@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-pub const USAGE: &str = "usage: hearth-sandbox-init serve --socket PATH --root DIR [--alias DIR] [--socket-mode OCTAL]
+pub const USAGE: &str =
+    "usage: hearth-sandbox-init serve --socket PATH --root DIR [--alias DIR] [--socket-mode OCTAL] [--name NAME]
            [--deadline-ms UNIX_MS] [--idle-s SECONDS] [--uid UID --gid GID] [--own DIR]...
-           [--max-data BYTES] [--max-file BYTES] [--cut-network] [--watch-oom]
+           [--max-data BYTES] [--max-file BYTES] [--max-processes N] [--cut-network] [--watch-oom]
        hearth-sandbox-init detach [--log PATH] -- COMMAND [ARGUMENT]...
        hearth-sandbox-init probe-network";
 
@@ -55,6 +56,8 @@ pub struct Options {
     /// Bytes of data (`RLIMIT_DATA`) of one process, and of one file it writes.
     pub max_data: Option<u64>,
     pub max_file: Option<u64>,
+    /// Processes of the user (`RLIMIT_NPROC`); means the session only where the user is its own.
+    pub max_processes: Option<u64>,
     /// Leave the host's network for an empty one.
     pub cut_network: bool,
     /// Whether the control group at `/sys/fs/cgroup` is the session's own, so that its OOM kills count.
@@ -74,6 +77,7 @@ impl Options {
             own: Vec::new(),
             max_data: None,
             max_file: None,
+            max_processes: None,
             cut_network: false,
             watch_oom: false,
         }
@@ -128,6 +132,9 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> Result<Options, Usage> {
             b"--idle-s" => options.idle_s = number(value()?)?,
             b"--max-data" => options.max_data = Some(number(value()?)?),
             b"--max-file" => options.max_file = Some(number(value()?)?),
+            b"--max-processes" => options.max_processes = Some(number(value()?)?),
+            // Only there to be found in the list of processes.
+            b"--name" => drop(value()?),
             b"--uid" => uid = Some(number(value()?)?),
             b"--gid" => gid = Some(number(value()?)?),
             _ => return Err(Usage(format!("no such option: {name:?}"))),

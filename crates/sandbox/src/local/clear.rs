@@ -1,0 +1,152 @@
+//! Clearing away what a session leaves when its init could not do it: processes found by their marks,
+//! and the folder.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use hearth_sandbox_init::tree::{self, Process};
+use hearth_types::SandboxId;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use crate::{Error, ErrorKind};
+
+/// The variable that every process of a session inherits.
+pub const MARK: &str = "HEARTH_SESSION";
+/// The option by which inits are told apart in the list of processes, which shows arguments also
+/// of those whose environment it hides.
+pub const NAME_OPTION: &str = "--name";
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// Kills every process that carries the session's mark, with all below it, until there is none.
+pub async fn kill_marked(session: &SandboxId) -> Result<(), Error> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let id = session.clone();
+        let left = tokio::task::spawn_blocking(move || kill_once(&id)).await;
+        match left {
+            Ok(Ok(0)) => return Ok(()),
+            Ok(Ok(_)) if Instant::now() < give_up => sleep(AGAIN).await,
+            Ok(Ok(left)) => {
+                let message = format!("{left} processes of the sandbox session survive being killed");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            Ok(Err(error)) => {
+                return Err(Error::caused(ErrorKind::Internal, "the processes of this host cannot be listed", error));
+            }
+            Err(error) => return Err(Error::caused(ErrorKind::Internal, "the look for processes broke off", error)),
+        }
+    }
+}
+
+/// Whether any process carries the session's mark.
+pub async fn any_marked(session: &SandboxId) -> Result<bool, Error> {
+    let id = session.clone();
+    let found = tokio::task::spawn_blocking(move || marked(&id).map(|found| !found.is_empty())).await;
+    found
+        .map_err(io::Error::other)
+        .flatten()
+        .map_err(|error| Error::caused(ErrorKind::Internal, "the processes of this host cannot be listed", error))
+}
+
+/// How many there were that live.
+fn kill_once(session: &SandboxId) -> io::Result<usize> {
+    let found = marked(session)?;
+    let roots: Vec<i32> = found.iter().map(|process| process.pid).collect();
+    tree::kill_below(&roots, &BTreeSet::new());
+    for process in &found {
+        tree::signal(*process, Signal::KILL);
+    }
+    Ok(found.len())
+}
+
+fn marked(session: &SandboxId) -> io::Result<Vec<Process>> {
+    let all = tree::all()?;
+    Ok(all.into_iter().filter(|process| !process.zombie && is_marked(process.pid, session)).collect())
+}
+
+fn is_marked(pid: i32, session: &SandboxId) -> bool {
+    let mark = format!("{MARK}={session}");
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    if environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()) {
+        return true;
+    }
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
+    words.windows(3).any(|words| words == [b"serve", NAME_OPTION.as_bytes(), session.as_str().as_bytes()])
+}
+
+/// Removes a session's folder with all in it. Build caches like to take the write permission from
+/// their folders, so it is given back where it is missing.
+pub async fn remove(folder: &Path) -> Result<(), Error> {
+    let path = folder.to_owned();
+    let removed = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_writable(&path)?;
+            std::fs::remove_dir_all(&path)
+        }
+        other => other,
+    });
+    match removed.await.map_err(io::Error::other).flatten() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::caused(ErrorKind::Unavailable, "the folder of the sandbox session cannot be removed", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn make_writable(folder: &Path) -> io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_processes_with_the_sessions_own_mark_are_killed() {
+        let session = SandboxId::generate();
+        let sleeper =
+            |name: &str, value: &str| std::process::Command::new("sleep").arg("300").env(name, value).spawn().unwrap();
+        let mut own = sleeper(MARK, session.as_str());
+        let mut others = [sleeper(MARK, &format!("{session}x")), sleeper("OTHER", session.as_str())];
+        // The mark is in the environment once the new program is.
+        while !any_marked(&session).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+        kill_marked(&session).await.unwrap();
+        assert!(own.try_wait().unwrap().is_some());
+        for other in &mut others {
+            assert!(other.try_wait().unwrap().is_none());
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_without_write_permission_is_removed_and_links_are_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let outside = base.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        let folder = base.path().join("session");
+        std::fs::create_dir_all(folder.join("mod/cache")).unwrap();
+        std::fs::write(folder.join("mod/cache/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&outside, folder.join("link")).unwrap();
+        std::fs::set_permissions(folder.join("mod/cache"), std::fs::Permissions::from_mode(0o500)).unwrap();
+        remove(&folder).await.unwrap();
+        remove(&folder).await.unwrap();
+        assert!(!folder.exists() && outside.exists());
+    }
+}
