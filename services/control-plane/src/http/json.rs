@@ -25,11 +25,12 @@ pub fn parse(body: &[u8]) -> Result<Value, Fault> {
     // The seed has a bound of its own, which is one level wider and known to callers.
     reader.disable_recursion_limit();
     let parsed = Strict { level: 0 }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    let value =
+    let mut value =
         parsed.map_err(|error| wrong("body", &format!("the body is no JSON that is accepted here: {error}")))?;
-    if !value.is_object() {
+    let Some(fields) = value.as_object_mut() else {
         return Err(wrong("body", "the body is no JSON object: send {…}"));
-    }
+    };
+    fields.values_mut().for_each(whole_number);
     for path in OBJECTS {
         if path.iter().try_fold(&value, |at, name| at.get(name)).is_some_and(Value::is_array) {
             let field = path.join(".");
@@ -37,6 +38,17 @@ pub fn parse(body: &[u8]) -> Result<Value, Fault> {
         }
     }
     Ok(value)
+}
+
+/// JSON knows one kind of number: `5.0` is the whole number 5 wherever one is asked for. What is
+/// deeper, such as metadata, stays as it was written.
+fn whole_number(value: &mut Value) {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if let Some(number) =
+        value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0 && number.abs() < EXACT)
+    {
+        *value = Value::from(number as i64);
+    }
 }
 
 /// A request from the object of its body.
@@ -268,6 +280,16 @@ mod tests {
             assert_eq!(parse(body.as_bytes()).unwrap(), json!({}));
         }
         assert_eq!(field(&fault_of::<Send>("")), "prompt");
+    }
+
+    #[test]
+    fn a_whole_number_may_be_written_with_a_point() {
+        let body = parse(br#"{"prompt":"x","timeout_ms":5.0}"#).unwrap();
+        assert_eq!(decode::<Send>(body).unwrap().timeout_ms, Some(5));
+        for other in ["-5.0", "5.5", "1e300"] {
+            let fault = fault_of::<Send>(&format!("{{\"prompt\":\"x\",\"timeout_ms\":{other}}}"));
+            assert_eq!(field(&fault), "timeout_ms", "{other}");
+        }
     }
 
     #[test]

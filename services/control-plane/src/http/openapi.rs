@@ -116,7 +116,11 @@ impl Operation {
 
     /// The parameters of every list.
     pub fn pages(self) -> Self {
-        self.query("limit", "Limit").query("cursor", "Cursor").query("tenant", "Id")
+        self.page("Cursor")
+    }
+
+    fn page(self, cursor: &'static str) -> Self {
+        self.query("limit", "Limit").query("cursor", cursor).query("tenant", "Id")
     }
 
     /// The parameters of the lists of runs.
@@ -126,7 +130,7 @@ impl Operation {
             .query("root_run_id", "Id")
             .query("parent_run_id", "Id")
             .query("resident", "Flag")
-            .pages()
+            .page("RunCursor")
     }
 
     pub fn body(mut self, schema: &'static str) -> Self {

@@ -56,7 +56,8 @@ fn scalars() -> Value {
         },
         "Flag": { "type": "boolean" },
         "Limit": { "type": "integer", "minimum": 1, "maximum": limits::LIST_LIMIT_MAX, "default": limits::LIST_LIMIT },
-        "Cursor": { "type": "string", "minLength": 1, "maxLength": 512 },
+        "RunCursor": { "type": "string", "pattern": "^[0-9a-f]{1,13}[.][A-Za-z0-9_-]{1,128}$" },
+        "Cursor": { "type": "string", "pattern": "^o[0-9]{1,9}$" },
         "EventId": { "type": "integer", "minimum": 0, "maximum": i64::MAX },
         "Milliseconds": { "type": "integer", "minimum": 0, "maximum": 2_592_000_000u64 },
         "IdempotencyKey": {

@@ -16,9 +16,9 @@ pub fn schemas() -> Value {
     let label = json!({ "type": ["string", "null"], "maxLength": 512 });
     json!({
         "Nothing": closed(&[], json!({})),
-        "CreateRun": closed(&["agent"], json!({
+        "CreateRun": one_prompt(closed(&["agent"], json!({
             "agent": reference("AgentName"),
-            "prompt": { "type": ["string", "null"], "minLength": 1 },
+            "prompt": { "type": ["string", "null"] },
             "segments": {
                 "type": ["array", "null"], "items": text,
                 "description": "Parts of the prompt, joined by blank lines; instead of `prompt`.",
@@ -32,7 +32,7 @@ pub fn schemas() -> Value {
             "run_timeout_seconds": seconds,
             "wait_ms": wait,
             "cancel_on_disconnect": { "type": "boolean", "default": false },
-        })),
+        }))),
         "OpenResident": closed(&["agent", "prompt"], json!({
             "agent": reference("AgentName"),
             "prompt": prompt,
@@ -70,19 +70,37 @@ pub fn schemas() -> Value {
         "SandboxSpec": closed(&[], json!({
             "scope": { "enum": ["shared", "own", null] },
             "isolation": or_null("Isolation"),
-            "image": text_or_null(),
-            "workspace": text_or_null(),
+            "image": { "type": ["string", "null"], "pattern": "[!-~]" },
+            "workspace": { "type": ["string", "null"], "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$" },
             "network": { "enum": ["none", "egress", null] },
             "limits": or_null("SandboxLimits"),
             "read_only": { "type": ["boolean", "null"] },
         })),
         "SandboxLimits": closed(&[], json!({
-            "cpu": { "type": ["number", "null"], "minimum": 0 },
+            "cpu": { "type": ["number", "null"], "exclusiveMinimum": 0 },
             "mem_mb": number,
             "pids": number,
             "tmpfs_mb": number,
         })),
     })
+}
+
+/// A run takes either of the two, and not nothing.
+fn one_prompt(mut schema: Value) -> Value {
+    schema["oneOf"] = json!([
+        {
+            "required": ["prompt"],
+            "properties": { "prompt": { "type": "string", "minLength": 1 }, "segments": { "type": "null" } },
+        },
+        {
+            "required": ["segments"],
+            "properties": {
+                "prompt": { "type": "null" },
+                "segments": { "type": "array", "minItems": 1, "contains": { "type": "string", "minLength": 1 } },
+            },
+        },
+    ]);
+    schema
 }
 
 /// The fields of a definition; overrides may leave each away, or say nothing with null.
@@ -93,20 +111,22 @@ fn definition(overrides: bool) -> Value {
         json!({ "type": kind, "items": items })
     };
     let number = json!({ "type": ["integer", "null"], "minimum": 1, "maximum": u32::MAX });
+    let object = json!({ "type": ["object", "null"] });
     json!({
-        "name": if overrides { or_null("AgentName") } else { reference("AgentName") },
+        // An override may repeat the name and may not change it.
+        "name": if overrides { json!({ "type": "null" }) } else { reference("AgentName") },
         "description": text,
         "system_prompt": text,
         "provider": text_or_null(),
         "model": text_or_null(),
-        "tools": list(json!({ "type": "string", "minLength": 1 })),
+        "tools": list(json!({ "type": "string", "pattern": "^([!-)+-~]+[*]?|[*])$", "maxLength": 256 })),
         "skills": list(reference("SkillName")),
         "max_iterations": number,
-        "max_concurrent_children": number,
+        "max_concurrent_children": { "type": ["integer", "null"], "minimum": 0, "maximum": u32::MAX },
         "code": text_or_null(),
         "sandbox": or_null("SandboxSpec"),
-        "guardrails": true,
-        "acceptance": true,
-        "failover": true,
+        "guardrails": object,
+        "acceptance": object,
+        "failover": object,
     })
 }
