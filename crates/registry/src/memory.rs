@@ -16,7 +16,7 @@ pub struct MemoryRegistry {
     store: Arc<Mutex<Store>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Store {
     locations: BTreeMap<RunId, Location>,
     replicas: BTreeMap<ReplicaId, (ReplicaRow, Instant)>,
@@ -34,6 +34,18 @@ impl MemoryRegistry {
     /// Loses everything, as a store may at any moment.
     pub fn forget(&self) {
         *self.store() = Store::default();
+    }
+
+    /// A store of its own that holds what this one holds now.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { store: Arc::new(Mutex::new(self.store().clone())) }
+    }
+
+    /// Goes back to what `earlier` holds, as a store may that lost its last writes.
+    pub fn restore(&self, earlier: &Self) {
+        let earlier = earlier.store().clone();
+        *self.store() = earlier;
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -113,6 +125,19 @@ mod tests {
         registry.forget();
         assert_eq!(registry.locate(&run).await.unwrap(), None);
         registry.claim(&run, location(1)).await.unwrap();
+        assert_eq!(registry.locate(&run).await.unwrap(), Some(location(1)));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_goes_back_holds_what_it_held() {
+        let registry = MemoryRegistry::new();
+        let run = RunId::parse("run_a").unwrap();
+        let location = |epoch| Location { replica: ReplicaId::parse("r").unwrap(), epoch: Epoch(epoch) };
+        registry.claim(&run, location(1)).await.unwrap();
+        let earlier = registry.copy();
+        registry.claim(&run, location(2)).await.unwrap();
+        assert_eq!(earlier.locate(&run).await.unwrap(), Some(location(1)));
+        registry.restore(&earlier);
         assert_eq!(registry.locate(&run).await.unwrap(), Some(location(1)));
     }
 }
