@@ -127,8 +127,6 @@ async fn bad_input_is_a_tool_error_and_the_run_goes_on() {
         (json!({ "op": "poll" }), "invalid_argument"),
         (json!({ "op": "open", "name": "mock", "prompt": "x", "timeout_ms": -1 }), "invalid_argument"),
         (json!({ "op": "parallel_spawn" }), "invalid_argument"),
-        (json!([]), "invalid_argument"),
-        (json!("text"), "invalid_argument"),
     ] {
         let error = result(&api, &id, arguments.clone()).await;
         assert_eq!(error["error"]["code"], code, "{arguments}: {error}");

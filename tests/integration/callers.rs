@@ -1,6 +1,6 @@
 //! Hosts, origins, content and the shape of answers.
 
-use hearth_tests::Server;
+use hearth_tests::{Options, Server};
 use serde_json::json;
 
 #[tokio::test]
@@ -46,19 +46,18 @@ async fn the_specification_names_the_paths_of_the_contract() {
 
 #[tokio::test]
 async fn metrics_measure_what_is_promised() {
-    let server = Server::start().await;
+    let mut server = Options::default().variable("SANDBOX_DRIVER", "local").start().await;
     let api = server.api();
-    let id = api.open("mock", "one").await;
-    api.send(&id, "two").await;
-    let text = api.get("/metrics").await.text;
+    let id = api.open("dev/exec", &json!({ "commands": ["true"] }).to_string()).await;
+    let before = api.get("/metrics").await.text;
+    server.crash().await;
+    api.send(&id, &json!({ "commands": ["true"] }).to_string()).await;
+    let after = api.get("/metrics").await.text;
     for word in ["open", "accept", "turn", "step", "append", "activate", "exec"] {
-        let histogram =
-            text.lines().any(|line| line.starts_with("# TYPE") && line.contains(word) && line.ends_with("histogram"));
-        assert!(
-            histogram,
-            "no histogram for `{word}`:\n{}",
-            text.lines().filter(|line| line.starts_with("# TYPE")).collect::<Vec<_>>().join("\n")
-        );
+        let is_histogram =
+            |line: &str| line.starts_with("# TYPE") && line.contains(word) && line.ends_with("histogram");
+        let types: Vec<&str> = before.lines().chain(after.lines()).filter(|line| line.starts_with("# TYPE")).collect();
+        assert!(types.iter().any(|line| is_histogram(line)), "no histogram for `{word}`: {types:#?}");
     }
     server.stop().await;
 }

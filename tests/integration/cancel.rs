@@ -23,7 +23,7 @@ async fn a_cancel_ends_the_turn_keeps_its_output_and_the_resident_goes_on() {
     let (blocked, stopped) = tokio::join!(api.post(&path, body), async {
         let turn = eventually("some output is there", async || {
             let envelope = api.poll(&id).await;
-            (envelope["output"].as_str() != Some("") && envelope["state"] == "running").then_some(envelope)
+            envelope["output"].as_str().is_some_and(|output| output.starts_with('x')).then_some(envelope)
         })
         .await;
         let stopped = cancel(&api, &id, json!({ "reason": "enough" })).await;
@@ -39,6 +39,28 @@ async fn a_cancel_ends_the_turn_keeps_its_output_and_the_resident_goes_on() {
     assert_eq!(api.send(&id, "usable").await["output"], "usable");
     let kept = api.poll_turn(&id, stopped["turn_id"].as_str().unwrap()).await;
     assert_eq!((kept["outcome"].as_str(), kept["output"].as_str()), (Some("cancelled"), Some(output)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_said_nothing_yet_has_no_output_of_an_earlier_one() {
+    let server = Server::start().await;
+    let api = server.api();
+    for _ in 0..20 {
+        let id = api.open("mock", "words of an earlier turn").await;
+        let prompt = mock(json!({ "latency_ms": 60_000 }));
+        let path = format!("/v1/_resident/{id}/send");
+        let (running, cancelled) = tokio::join!(
+            api.post(&path, json!({ "prompt": prompt, "timeout_ms": 1 })),
+            eventually("the cancel met the turn", async || {
+                let reply = cancel(&api, &id, json!({})).await;
+                (reply["stopped"] == true).then_some(reply)
+            })
+        );
+        for envelope in [running.ok(), cancelled] {
+            assert_eq!(envelope["output"], "", "{envelope}");
+        }
+    }
     server.stop().await;
 }
 

@@ -34,23 +34,18 @@ async fn calls_in_flight_of_a_closed_run_get_its_final_state() {
     let id = api.open_below(&root, "mock", "child").await;
     let path = format!("/v1/_resident/{id}/send");
     let slow = mock(json!({ "latency_ms": 60_000, "chunks": 600, "output": "x".repeat(600) }));
-    let runs = || eventually("the turn runs", async || (api.poll(&id).await["state"] == "running").then_some(()));
-    let (running, polled, queued) = tokio::join!(
-        api.post(&path, json!({ "prompt": slow })),
-        async {
-            runs().await;
-            api.get(&format!("/v1/_resident/{id}?timeout_ms=60000")).await
-        },
-        async {
-            runs().await;
+    let (running, (polled, queued)) = tokio::join!(api.post(&path, json!({ "prompt": slow })), async {
+        eventually("the turn runs", async || (api.poll(&id).await["state"] == "running").then_some(())).await;
+        let poll = format!("/v1/_resident/{id}?timeout_ms=60000");
+        tokio::join!(api.get(&poll), async {
             let queued = api.start(&id, "queued").await;
             api.close(&root).await;
             api.get(&format!("/v1/_resident/{id}?turn_id={queued}")).await
-        }
-    );
-    for reply in [running, polled, queued] {
-        let envelope = reply.ok();
-        assert_eq!(envelope["state"], "closed", "{envelope}");
+        })
+    });
+    for (call, reply) in [("the send", running), ("the poll", polled), ("the queued turn", queued)] {
+        assert_eq!(reply.status, 200, "{call}: {}", reply.text);
+        assert_eq!(reply.body["state"], "closed", "{call}: {}", reply.text);
     }
     server.stop().await;
 }

@@ -1,0 +1,397 @@
+//! A client: commands with keys through any replica, repeated until they are answered, and a record of
+//! every answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_api::{Caller, Cancel, Close, CreateRun, Input, Key, OpenResident, Poll, Send};
+use hearth_types::{
+    Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, RunState, SeededRandom, TurnId, derive_hex,
+};
+
+use crate::cluster::{Cluster, Member};
+use crate::script::{self, Script};
+
+const REFUSALS_TAKEN: u32 = 4;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    Create { interactive: bool, script: Script, timeout_s: Option<u64> },
+    Open { parent: Option<RunId>, script: Script, wait_ms: u64 },
+    Send { run: RunId, script: Script, wait_ms: u64 },
+    Input { run: RunId, text: String, steer: bool },
+    Cancel { run: RunId, turn: Option<TurnId> },
+    Close { run: RunId },
+    Poll { run: RunId, turn: Option<TurnId>, wait_ms: u64 },
+}
+
+/// An answer, as far as a repeat must give it again.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    Turn(Envelope),
+    Delivered { turn_id: TurnId, delivered: &'static str },
+    Cancelled { envelope: Envelope, stopped: bool },
+    Closed { state: RunState, descendants: u64 },
+    Refused(Fault),
+}
+
+impl Command {
+    /// The run that it is for; for one that opens, none.
+    fn run(&self) -> Option<&RunId> {
+        match self {
+            Self::Create { .. } | Self::Open { .. } => None,
+            Self::Send { run, .. }
+            | Self::Input { run, .. }
+            | Self::Cancel { run, .. }
+            | Self::Close { run }
+            | Self::Poll { run, .. } => Some(run),
+        }
+    }
+
+    fn scope(&self) -> String {
+        match self {
+            Self::Create { .. } => "POST /v1/runs".to_owned(),
+            Self::Open { .. } => "POST /v1/_resident".to_owned(),
+            Self::Send { run, .. } => format!("POST /v1/_resident/{run}/send"),
+            Self::Input { run, .. } => format!("POST /v1/runs/{run}/input"),
+            Self::Cancel { run, .. } => format!("POST /v1/runs/{run}/cancel"),
+            Self::Close { run } => format!("POST /v1/runs/{run}/close"),
+            Self::Poll { run, .. } => format!("GET /v1/_resident/{run}"),
+        }
+    }
+
+    /// The body without the time-outs.
+    fn digest(&self) -> String {
+        let body = match self {
+            Self::Open { parent, script, .. } => format!("{parent:?} {script:?}"),
+            Self::Send { script, .. } => format!("{script:?}"),
+            other => format!("{other:?}"),
+        };
+        derive_hex(&[&body])
+    }
+
+    pub fn brief(&self) -> String {
+        match self {
+            Self::Create { script, interactive, .. } => format!("create {} interactive {interactive}", script.label),
+            Self::Open { parent: Some(parent), script, .. } => format!("open {} under {parent}", script.label),
+            Self::Open { script, .. } => format!("open {}", script.label),
+            Self::Send { run, script, .. } => format!("send {} to {run}", script.label),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+pub struct Client {
+    pub name: String,
+    pub cluster: Arc<Cluster>,
+    pub random: SeededRandom,
+    /// Every command that was answered, with its key.
+    pub told: Vec<(Command, String, Answer)>,
+    /// The runs that this client knows.
+    pub runs: Vec<RunId>,
+    pub next: u32,
+}
+
+impl Client {
+    pub fn new(cluster: Arc<Cluster>, number: usize, seed: u64) -> Self {
+        let random = SeededRandom::new(seed.wrapping_mul(31).wrapping_add(number as u64 + 1));
+        Self { name: format!("c{number}"), cluster, random, told: Vec::new(), runs: Vec::new(), next: 0 }
+    }
+
+    pub async fn live(mut self) -> Self {
+        for _ in 0..self.cluster.world.plan.commands {
+            let pause = if self.random.below(3) == 0 { self.random.below(1_500) } else { self.random.below(60) };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            if self.cluster.world.breached().is_some() {
+                break;
+            }
+            if !self.told.is_empty() && self.random.below(6) == 0 {
+                self.repeat().await;
+                continue;
+            }
+            let command = self.draw();
+            let key = self.fresh_key();
+            self.perform(command, key).await;
+        }
+        self
+    }
+
+    pub fn fresh_key(&mut self) -> String {
+        self.next += 1;
+        format!("{}-{}", self.name, self.next)
+    }
+
+    fn script(&mut self, levels: u32) -> Script {
+        let label = format!("{}n{}", self.name, self.next + 1);
+        Script::draw(&self.random, label, levels)
+    }
+
+    fn draw(&mut self) -> Command {
+        let random = &self.random;
+        let wait_ms = if random.below(3) == 0 { 1 + random.below(800) } else { 0 };
+        let run = match self.runs.len() as u64 {
+            0 => None,
+            known => Some(self.runs[usize::try_from(random.below(known)).unwrap()].clone()),
+        };
+        let draw = random.below(20);
+        match (run, draw) {
+            (None, 0..14) => Command::Open { parent: None, script: self.script(2), wait_ms },
+            (None, _) => {
+                let interactive = self.random.below(2) == 0;
+                let timeout_s = (self.random.below(4) == 0).then(|| 1 + self.random.below(4));
+                Command::Create { interactive, script: self.script(2), timeout_s }
+            }
+            (Some(_), 0..2) => Command::Open { parent: None, script: self.script(2), wait_ms },
+            (Some(run), 2..6) => Command::Open { parent: Some(run), script: self.script(1), wait_ms },
+            (Some(run), 6..12) => Command::Send { run, script: self.script(1), wait_ms },
+            (Some(run), 12..14) => {
+                let text = format!("word-{}-{}.", self.name, self.next + 1);
+                Command::Input { run, text, steer: self.random.below(3) > 0 }
+            }
+            (Some(run), 14..16) => {
+                let turn = if self.random.below(2) == 0 { None } else { self.known_turn(&run) };
+                Command::Cancel { run, turn }
+            }
+            (Some(run), 16) => Command::Close { run },
+            (Some(run), _) => {
+                let turn = if self.random.below(2) == 0 { None } else { self.known_turn(&run) };
+                Command::Poll { run, turn, wait_ms }
+            }
+        }
+    }
+
+    /// A turn of this run that the client was told of.
+    fn known_turn(&self, run: &RunId) -> Option<TurnId> {
+        self.told.iter().rev().find_map(|(_, _, answer)| match answer {
+            Answer::Turn(envelope) if &envelope.run_id == run => envelope.turn_id.clone(),
+            _ => None,
+        })
+    }
+
+    /// An answered command once more under its key, or another body under it.
+    async fn repeat(&mut self) {
+        let place = usize::try_from(self.random.below(self.told.len() as u64)).unwrap();
+        let (command, key, first) = self.told[place].clone();
+        if matches!(first, Answer::Refused(_)) || matches!(command, Command::Poll { .. }) {
+            return;
+        }
+        let other = match &command {
+            Command::Create { interactive, script, timeout_s } => {
+                let script = Script { ms: script.ms + 1, ..script.clone() };
+                Command::Create { interactive: *interactive, script, timeout_s: *timeout_s }
+            }
+            Command::Open { parent, script, wait_ms } => {
+                let script = Script { ms: script.ms + 1, ..script.clone() };
+                Command::Open { parent: parent.clone(), script, wait_ms: *wait_ms }
+            }
+            Command::Send { run, script, wait_ms } => {
+                let script = Script { ms: script.ms + 1, ..script.clone() };
+                Command::Send { run: run.clone(), script, wait_ms: *wait_ms }
+            }
+            Command::Input { run, text, steer } => {
+                Command::Input { run: run.clone(), text: format!("{text} other"), steer: *steer }
+            }
+            other => other.clone(),
+        };
+        let abused = other != command && self.random.below(3) == 0;
+        let again = if abused { other } else { command };
+        let Some(answer) = self.ask(&again, &key).await else { return };
+        let world = &self.cluster.world;
+        if abused {
+            let refused = matches!(&answer, Answer::Refused(fault) if fault.code == FaultCode::Conflict);
+            world.hold("P3", refused, || format!("another body under {key} got {answer:?}"));
+        } else {
+            world.hold("P3", same(&first, &answer), || format!("{key} got {first:?} first and then {answer:?}"));
+        }
+    }
+
+    /// Asks until there is an answer, and keeps it.
+    pub async fn perform(&mut self, command: Command, key: String) {
+        let Some(answer) = self.ask(&command, &key).await else { return };
+        if let Answer::Turn(envelope) = &answer
+            && !self.runs.contains(&envelope.run_id)
+        {
+            self.runs.push(envelope.run_id.clone());
+        }
+        self.told.push((command, key, answer));
+    }
+
+    /// `None` when something is broken already.
+    async fn ask(&self, command: &Command, key: &str) -> Option<Answer> {
+        let world = self.cluster.world.clone();
+        world.story.tell(|| format!("{} {key}: {}", self.name, command.brief()));
+        let mut refusals = 0;
+        loop {
+            if world.breached().is_some() {
+                return None;
+            }
+            let alive = self.cluster.alive();
+            if alive.is_empty() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            let place = alive[usize::try_from(self.random.below(alive.len() as u64)).unwrap()];
+            let Some(member) = self.cluster.member(place) else { continue };
+            let patience = Duration::from_millis(match self.random.below(4) {
+                0 => 200 + self.random.below(2_000),
+                _ => 5_000 + self.random.below(30_000),
+            });
+            let answer = self.once(&member, command, key, patience).await;
+            world.story.tell(|| format!("{} {key}: {} says {}", self.name, member.replica, said(answer.as_ref())));
+            match answer {
+                Some(Answer::Refused(fault)) if fault.code.retryable() => {
+                    refusals += u32::from(fault.code == FaultCode::QueueFull || fault.code == FaultCode::QuotaExceeded);
+                    if refusals > REFUSALS_TAKEN {
+                        return Some(Answer::Refused(fault));
+                    }
+                    tokio::time::sleep(Duration::from_millis(50 + self.random.below(400))).await;
+                }
+                Some(answer) => {
+                    self.check(command, &answer);
+                    return Some(answer);
+                }
+                None => tokio::time::sleep(Duration::from_millis(self.random.below(200))).await,
+            }
+        }
+    }
+
+    /// One try at one replica; `None` when the connection broke or patience ran out.
+    async fn once(&self, member: &Member, command: &Command, key: &str, patience: Duration) -> Option<Answer> {
+        let key = Key { key: key.to_owned(), scope: command.scope(), digest: command.digest() };
+        let principal = Principal { tenant: "t".into(), subject: "s".into(), role: Role::Operator };
+        let caller = Caller { principal, run: None, key: Some(key), trace: None };
+        let call = async {
+            let answer = Box::pin(call(member, &caller, command)).await.unwrap_or_else(Answer::Refused);
+            member.gate.pass().await;
+            answer
+        };
+        tokio::select! {
+            biased;
+            () = member.gate.died() => None,
+            answer = call => Some(answer),
+            () = tokio::time::sleep(patience) => None,
+        }
+    }
+
+    /// What must hold at the moment at which a caller is told something.
+    fn check(&self, command: &Command, answer: &Answer) {
+        let world = &self.cluster.world;
+        let books = world.books();
+        let told = match answer {
+            Answer::Turn(envelope) => books.check_envelope(envelope),
+            Answer::Delivered { turn_id, .. } => {
+                let run = command.run().and_then(|run| books.book(run));
+                let known = run.is_some_and(|book| book.laws.accepted.contains_key(turn_id));
+                if known { Ok(()) } else { Err(format!("P2: {turn_id} was delivered and is not in the journal")) }
+            }
+            Answer::Cancelled { envelope, stopped } => books.check_envelope(envelope).and_then(|()| {
+                let cancelled = envelope.outcome == Some(hearth_types::TurnOutcome::Cancelled);
+                if *stopped && !cancelled { Err(format!("P4: stopped and told {envelope:?}")) } else { Ok(()) }
+            }),
+            Answer::Closed { state, .. } => command.run().map_or(Ok(()), |run| {
+                let (end, live) = (books.end_of(run), books.live_below(run));
+                if end == Some(*state) && live.is_empty() {
+                    Ok(())
+                } else {
+                    Err(format!("P5: {run} was told {}; it is {end:?} and {live:?} live below it", state.as_str()))
+                }
+            }),
+            Answer::Refused(fault) => self.check_refusal(&books, command, fault),
+        };
+        drop(books);
+        if let Err(what) = told {
+            world.breach(what);
+        }
+    }
+
+    fn check_refusal(&self, books: &crate::books::Books, command: &Command, fault: &Fault) -> Result<(), String> {
+        let subject = match command {
+            Command::Open { parent, .. } => parent.as_ref(),
+            other => other.run(),
+        };
+        let book = subject.and_then(|run| books.book(run));
+        let over = book.is_some_and(|book| book.laws.closing || book.laws.end.is_some());
+        let fits = match fault.code {
+            FaultCode::RunEnded => over,
+            FaultCode::ResidentLimit | FaultCode::ToolRefused => matches!(command, Command::Open { parent: Some(_), .. }),
+            FaultCode::QueueFull | FaultCode::QuotaExceeded => true,
+            // Answered under another key's name: judged where it was provoked.
+            FaultCode::Conflict => true,
+            _ => false,
+        };
+        if fits { Ok(()) } else { Err(format!("P7: {} was refused: {fault}", command.brief())) }
+    }
+}
+
+fn said(answer: Option<&Answer>) -> String {
+    match answer {
+        None => "nothing".to_owned(),
+        Some(Answer::Turn(envelope)) => {
+            let outcome = envelope.outcome.map_or("-", hearth_types::TurnOutcome::as_str);
+            format!("{} {:?} {} {outcome}", envelope.run_id, envelope.turn_id, envelope.state.as_str())
+        }
+        Some(Answer::Refused(fault)) => fault.to_string(),
+        Some(other) => format!("{other:?}"),
+    }
+}
+
+/// Whether a repeat got the first answer. A turn that ran then may have ended since.
+fn same(first: &Answer, again: &Answer) -> bool {
+    match (first, again) {
+        (Answer::Turn(first), Answer::Turn(again)) => {
+            (&first.run_id, &first.turn_id) == (&again.run_id, &again.turn_id)
+                && (first.outcome.is_none() || first.outcome == again.outcome)
+        }
+        (Answer::Cancelled { envelope: a, stopped: x }, Answer::Cancelled { envelope: b, stopped: y }) => {
+            a.turn_id == b.turn_id && x == y
+        }
+        (Answer::Closed { state: a, .. }, Answer::Closed { state: b, .. }) => a == b,
+        (first, again) => first == again,
+    }
+}
+
+async fn call(member: &Member, caller: &Caller, command: &Command) -> Result<Answer, Fault> {
+    let hearth = &member.hearth;
+    let agent = script::AGENT.to_owned();
+    match command.clone() {
+        Command::Create { interactive, script, timeout_s } => {
+            let prompt = Some(script.prompt());
+            let run_timeout_seconds = timeout_s;
+            let request = CreateRun { agent, prompt, interactive, run_timeout_seconds, ..CreateRun::default() };
+            let answer = hearth.create_run(caller, request).await?;
+            Ok(Answer::Turn(answer.body.envelope))
+        }
+        Command::Open { parent, script, wait_ms } => {
+            let request = OpenResident {
+                agent,
+                prompt: script.prompt(),
+                parent_run_id: parent.map(|run| run.to_string()),
+                timeout_ms: Some(wait_ms),
+                ..OpenResident::default()
+            };
+            Ok(Answer::Turn(hearth.open(caller, request).await?.body))
+        }
+        Command::Send { run, script, wait_ms } => {
+            let request = Send { prompt: script.prompt(), timeout_ms: Some(wait_ms) };
+            Ok(Answer::Turn(hearth.send(caller, run.as_str(), request).await?.body))
+        }
+        Command::Input { run, text, steer } => {
+            let mode = if steer { InputMode::Steer } else { InputMode::Queue };
+            let body = hearth.input(caller, run.as_str(), Input { text, mode }).await?.body;
+            Ok(Answer::Delivered { turn_id: body.turn_id, delivered: body.delivered })
+        }
+        Command::Cancel { run, turn } => {
+            let request = Cancel { reason: None, turn_id: turn };
+            let body = hearth.cancel(caller, run.as_str(), request, true).await?.body;
+            Ok(Answer::Cancelled { envelope: body.envelope, stopped: body.stopped })
+        }
+        Command::Close { run } => {
+            let body = hearth.close(caller, run.as_str(), Close { reason: None }, true).await?.body;
+            Ok(Answer::Closed { state: body.state, descendants: body.closed_descendants })
+        }
+        Command::Poll { run, turn, wait_ms } => {
+            let request = Poll { timeout_ms: Some(wait_ms), turn_id: turn };
+            Ok(Answer::Turn(hearth.poll(caller, run.as_str(), request).await?))
+        }
+    }
+}
