@@ -1,4 +1,4 @@
-//! An embedded replica from its start to its end.
+//! A replica from its start to its end.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -32,10 +32,20 @@ pub enum Error {
     Signals(std::io::Error),
 }
 
+/// Which stores a replica stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// All in this process and its data folder.
+    Embedded,
+    /// Shared with other replicas.
+    Clustered,
+}
+
 /// Serves until SIGTERM or SIGINT; a second one ends the process at once. `greet` is told the address
 /// once the replica can serve.
 pub async fn serve_until_signal(
     settings: Settings,
+    kind: Kind,
     greet: impl FnOnce(std::net::SocketAddr, &str) + Send,
 ) -> Result<(), Error> {
     let _telemetry = hearth_telemetry::init(&TelemetryOptions {
@@ -59,7 +69,10 @@ pub async fn serve_until_signal(
     };
     // Before the start, so that a signal during it counts.
     let stop = stop_signals()?;
-    let replica = wiring::embedded(&settings).await?;
+    let replica = match kind {
+        Kind::Embedded => wiring::embedded(&settings).await?,
+        Kind::Clustered => wiring::clustered(&settings).await?,
+    };
     greet(address, &replica.sandbox);
     let options = HttpOptions::from(&settings);
     let serving = serve(listener, replica.hearth.clone(), auth, options, stop.clone().cancelled_owned());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_api::{AgentTool, Hearth, JournalLiveness};
-use hearth_bus::{LocalBus, LocalOptions, SharedBus};
+use hearth_bus::{LocalBus, LocalOptions, NatsBus, NatsOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
-use hearth_journal::{SharedJournal, SqliteJournal, SqliteOptions};
+use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, FileError, Library};
 use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
-use hearth_registry::{MemoryRegistry, SharedRegistry};
+use hearth_registry::{MemoryRegistry, RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_residency::Residents;
 use hearth_sandbox::node::{Node, NodeOptions};
 use hearth_types::{ReplicaId, SharedClock, SystemClock};
@@ -25,6 +25,12 @@ const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    #[error("`{0}` is not set: a replica of a cluster needs it; `hearth dev` does without")]
+    Missing(&'static str),
+    #[error("the bus cannot be used: {0}")]
+    Bus(#[from] hearth_bus::Error),
+    #[error("the registry cannot be used: {0}")]
+    Registry(#[from] hearth_registry::Error),
     #[error("the data folder {path} cannot be used: {source}")]
     DataFolder { path: String, source: std::io::Error },
     #[error("the journal cannot be opened: {0}")]
@@ -56,16 +62,56 @@ impl Replica {
     }
 }
 
+struct Stores {
+    journal: SharedJournal,
+    registry: SharedRegistry,
+    bus: SharedBus,
+}
+
 /// An embedded replica: journal in a SQLite file, registry and bus in this process.
 pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
-    let folder = settings.data_dir.as_path();
-    make_private(folder)?;
+    make_private(&settings.data_dir)?;
+    let stores = Stores {
+        journal: Arc::new(SqliteJournal::open(SqliteOptions::at(settings.data_dir.join("journal.db")))?),
+        registry: Arc::new(MemoryRegistry::new()),
+        bus: Arc::new(LocalBus::new(LocalOptions::default())),
+    };
+    let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
+    assemble(settings, replica, stores).await
+}
+
+/// A replica of a cluster: journal in JetStream, registry in Redis, bus on NATS.
+pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
+    let nats_url = settings.nats_url.clone().ok_or(StartError::Missing("nats_url"))?;
+    let redis_url = settings.redis_url.clone().ok_or(StartError::Missing("redis_url"))?;
+    make_private(&settings.data_dir)?;
+    let replica = settings.replica_id.clone().unwrap_or_else(ReplicaId::generate);
+    let bus = NatsBus::connect(NatsOptions {
+        credentials_file: settings.nats_credentials.clone(),
+        name: replica.to_string(),
+        prefix: settings.cluster_name.clone(),
+        ..NatsOptions::at(nats_url.clone())
+    })
+    .await?;
+    let registry =
+        RedisRegistry::new(RedisOptions { prefix: settings.cluster_name.clone(), ..RedisOptions::at(redis_url.0) })?;
+    let journal = JetStreamJournal::connect(JetStreamOptions {
+        credentials_file: settings.nats_credentials.clone(),
+        name: replica.to_string(),
+        prefix: settings.cluster_name.clone(),
+        partitions: settings.journal_partitions,
+        replicas: settings.journal_replicas,
+        ..JetStreamOptions::at(nats_url, settings.data_dir.join("index"))
+    })
+    .await?;
+    let stores = Stores { journal: Arc::new(journal), registry: Arc::new(registry), bus: Arc::new(bus) };
+    assemble(settings, replica, stores).await
+}
+
+async fn assemble(settings: &Settings, replica: ReplicaId, stores: Stores) -> Result<Replica, StartError> {
+    let Stores { journal, registry, bus } = stores;
     let catalogue = catalogue(settings)?;
     let clock = SystemClock::shared();
-    let journal: SharedJournal = Arc::new(SqliteJournal::open(SqliteOptions::at(folder.join("journal.db")))?);
-    let registry: SharedRegistry = Arc::new(MemoryRegistry::new());
-    let bus: SharedBus = Arc::new(LocalBus::new(LocalOptions::default()));
-    let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
     let (node, sandbox) = sandboxes(settings, &replica, &clock, journal.clone()).await?;
     let sandboxes: hearth_sandbox::SharedSandboxes = Arc::new(node);
 
@@ -75,7 +121,7 @@ pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
             passivate_after: settings.passivate_after,
             sweep_every: SWEEP_EVERY,
             lease: settings.replica_lease,
-            url: Some(format!("http://{}", settings.listen)),
+            url: Some(settings.advertise_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen))),
         },
         hearth_residency::Deps {
             journal: journal.clone(),

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
+use crate::replica;
 
 const LONG_ABOUT: &str = "\
 Hearth keeps AI sub-agents resident and their sandboxes warm.
@@ -48,6 +49,7 @@ pub struct Cli {
 pub enum Command {
     Demo(demo::DemoArgs),
     Dev(dev::DevArgs),
+    Replica(replica::ReplicaArgs),
     Run(run::RunArgs),
     Message(run::MessageArgs),
     Open(resident::OpenArgs),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hearth_control_plane::auth::fresh_token;
 use hearth_control_plane::config::{Secret, Settings, Sources};
+use hearth_control_plane::dev::Kind;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 
@@ -61,7 +62,7 @@ pub async fn dev(args: DevArgs, screen: &Screen) -> Result<Verdict, Failure> {
         // Whoever started this without reading its output still gets a server.
         drop(greeting.show(&screen));
     };
-    Box::pin(hearth_control_plane::dev::serve_until_signal(settings, greet))
+    Box::pin(hearth_control_plane::dev::serve_until_signal(settings, Kind::Embedded, greet))
         .await
         .map_err(|error| Failure::failed(error.to_string()))?;
     Ok(Verdict::Done)

@@ -9,6 +9,7 @@ mod commands;
 mod demo;
 mod dev;
 mod failure;
+mod replica;
 mod screen;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
     match command {
         Command::Dev(args) => dev::dev(args, screen).await,
+        Command::Replica(args) => replica::replica(args, screen).await,
         Command::Demo(args) => demo::demo(args, screen).await,
         Command::Run(args) => commands::run::run(args, screen).await,
         Command::Message(args) => commands::run::message(args, screen).await,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,6 +39,17 @@ pub struct Settings {
     pub no_auth: bool,
     pub max_interactive_children: u32,
     pub interactive_child_idle_ttl: Duration,
+    /// The servers of bus and journal; absent: this replica is embedded.
+    pub nats_url: Option<String>,
+    pub nats_credentials: Option<PathBuf>,
+    pub redis_url: Option<Secret>,
+    /// Separates clusters that share servers.
+    pub cluster_name: String,
+    pub journal_partitions: NonZeroU16,
+    /// Copies of the journal.
+    pub journal_replicas: NonZeroU8,
+    /// Where others reach this replica; absent: the address that it listens on.
+    pub advertise_url: Option<String>,
     pub replica_lease: Duration,
     pub passivate_after: Duration,
     /// Whether the agent `dev/exec` is there.
@@ -89,6 +101,13 @@ impl Reader {
         let children = self.read("max_interactive_children", |text| value::number(text, 0, 10_000));
         let idle_ttl =
             self.read("interactive_child_idle_ttl_ms", |text| value::milliseconds(text, 1_000, 2_592_000_000));
+        let nats_url = self.read_if_set("nats_url", not_empty);
+        let nats_credentials = self.read_if_set("nats_credentials", path);
+        let redis_url = self.read_if_set("redis_url", |text| redis_url(text));
+        let cluster_name = self.read("cluster_name", cluster_name);
+        let partitions = self.read("journal_partitions", |text| value::number(text, 1, 1_024));
+        let copies = self.read("journal_replicas", |text| value::number(text, 1, 5).filter(|n| n % 2 == 1));
+        let advertise_url = self.read_if_set("advertise_url", http_url);
         let lease = self.read("replica_lease_ms", |text| value::milliseconds(text, 300, 600_000));
         let passivate = self.read("passivate_after_ms", |text| value::milliseconds(text, 10, 86_400_000));
         let dev_exec = self.read("dev_exec", value::boolean);
@@ -111,6 +130,13 @@ impl Reader {
             no_auth: no_auth?,
             max_interactive_children: u32::try_from(children?).ok()?,
             interactive_child_idle_ttl: idle_ttl?,
+            nats_url,
+            nats_credentials,
+            redis_url,
+            cluster_name: cluster_name?,
+            journal_partitions: u16::try_from(partitions?).ok().and_then(NonZeroU16::new)?,
+            journal_replicas: u8::try_from(copies?).ok().and_then(NonZeroU8::new)?,
+            advertise_url,
             replica_lease: lease?,
             passivate_after: passivate?,
             dev_exec: dev_exec?,
@@ -174,4 +200,16 @@ fn log_format(text: &str) -> Option<LogFormat> {
         "json" => Some(LogFormat::Json),
         _ => None,
     }
+}
+
+fn redis_url(text: &str) -> Option<Secret> {
+    (text.starts_with("redis://") || text.starts_with("rediss://")).then(|| Secret(text.to_owned()))
+}
+
+fn cluster_name(text: &str) -> Option<String> {
+    (text.len() <= 32 && hearth_types::check_id(text).is_ok()).then(|| text.to_owned())
+}
+
+fn http_url(text: &str) -> Option<String> {
+    (text.starts_with("http://") || text.starts_with("https://")).then(|| text.trim_end_matches('/').to_owned())
 }

@@ -14,6 +14,7 @@ use super::project::compiled;
 use super::stage::Stage;
 use super::telling::{counted, shown};
 use super::trouble::Trouble;
+use super::work::ended;
 
 pub async fn close(stage: &mut Stage, story: &mut Story, cast: &Cast) -> Result<(), Trouble> {
     stage.telling.heading("5  The parent is closed");
@@ -65,12 +66,14 @@ async fn warm_again(stage: &mut Stage, story: &mut Story, cast: &Cast) -> Result
     let turn = Turn::read(doing, &answer.body.envelope, began.elapsed())?;
     stage.sessions.extend(turn.report.session_id.clone());
     let units = compiled(turn.output());
-    let detail = format!(
-        "a new run in a new session built it in {}, {} compiled",
-        shown(turn.duration()),
-        counted(units, "unit")
-    );
     let warm = turn.succeeded() && units < cast.project.units;
+    let detail = match turn.succeeded() {
+        true => {
+            let compiled = counted(units, "unit");
+            format!("a new run in a new session built it in {}, {compiled} compiled", shown(turn.duration()))
+        }
+        false => format!("{}: {}", ended(&turn), turn.output()),
+    };
     story.checks.that(&telling, warm, "the workspace is still there, and warm", &detail);
     let on_disk = stage.folder.workspace(WORKSPACE);
     let place = on_disk.as_ref().map_or("nowhere".to_owned(), |path| path.display().to_string());
