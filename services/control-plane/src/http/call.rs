@@ -6,7 +6,7 @@ use hearth_api::{
     AgentOverrides, Caller, Cancel, CloneAgent, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll, Send,
     SessionMessage, SkillOverrides,
 };
-use hearth_library::Skill;
+use hearth_library::{Skill, check_agent_name, check_skill_name};
 use hearth_types::{AgentDefinition, Fault, FaultCode, Principal, Role, TraceContext, check_id, limits};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
@@ -87,7 +87,14 @@ impl Call {
         Ok(id.to_owned())
     }
 
-    /// The name of an agent or a skill in the path; which names there can be is known to the library.
+    /// The name of a skill in the path.
+    pub fn skill_name(&self) -> Result<String, Fault> {
+        let name = self.param("name");
+        check_skill_name(name).map_err(|fault| Fault::invalid("name", name, fault.allowed))?;
+        Ok(name.to_owned())
+    }
+
+    /// The name of an agent in the path.
     pub fn agent_name(&self) -> Result<String, Fault> {
         let name = self.param("name");
         agent_name("name", name).map(|()| name.to_owned())
@@ -177,8 +184,7 @@ fn id(field: &str, value: Option<&String>) -> Result<(), Fault> {
 }
 
 fn agent_name(field: &str, value: &str) -> Result<(), Fault> {
-    let fits = (1..=256).contains(&value.len()) && !value.contains(char::is_control);
-    fits.then_some(()).ok_or_else(|| Fault::invalid(field, value, "a name of 1 to 256 bytes"))
+    check_agent_name(value).map_err(|fault| Fault::invalid(field, value, fault.allowed))
 }
 
 fn page(limit: Option<u32>) -> Result<(), Fault> {
@@ -225,6 +231,7 @@ impl Checked for SessionMessage {
 
 impl Checked for ListRuns {
     fn check(&self) -> Result<(), Fault> {
+        self.agent.as_ref().map_or(Ok(()), |name| agent_name("agent", name))?;
         page(self.limit)
     }
 }

@@ -35,7 +35,7 @@ async fn list(call: Call) -> Reply {
 
 async fn get(call: Call) -> Reply {
     let caller = call.question()?;
-    reply::json(StatusCode::OK, &call.gateway.hearth().get_skill(&caller, &call.agent_name()?).await?)
+    reply::json(StatusCode::OK, &call.gateway.hearth().get_skill(&caller, &call.skill_name()?).await?)
 }
 
 async fn create(State(gateway): State<Gateway>, mut call: Call) -> Reply {
@@ -47,14 +47,14 @@ async fn create(State(gateway): State<Gateway>, mut call: Call) -> Reply {
 
 async fn patch(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let (caller, overrides) = call.command::<SkillOverrides>()?;
-    let (hearth, name) = (gateway.hearth().clone(), call.agent_name()?);
+    let (hearth, name) = (gateway.hearth().clone(), call.skill_name()?);
     let command = async move { hearth.patch_skill(&caller, &name, overrides).await };
     reply::json(StatusCode::OK, &disconnect::run(&gateway, "patch_skill", call.place.take(), command).await?)
 }
 
 async fn retire(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let caller = call.question()?;
-    let (hearth, name) = (gateway.hearth().clone(), call.agent_name()?);
+    let (hearth, name) = (gateway.hearth().clone(), call.skill_name()?);
     let answer = json!({ "name": name, "retired": true });
     let command = async move { hearth.delete_skill(&caller, &name).await };
     disconnect::run(&gateway, "delete_skill", call.place.take(), command).await?;

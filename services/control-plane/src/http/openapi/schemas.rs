@@ -49,7 +49,7 @@ fn scalars() -> Value {
         "Id": id,
         "AgentName": {
             "type": "string", "minLength": 1, "maxLength": 128,
-            "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$",
+            "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){0,7}$",
         },
         "SkillName": {
             "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",

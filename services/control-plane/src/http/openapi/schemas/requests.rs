@@ -11,7 +11,7 @@ pub fn schemas() -> Value {
     let text = json!({ "type": "string" });
     let wait = json!({ "type": ["integer", "null"], "minimum": 0, "maximum": MAX_SECONDS * 1_000 });
     let seconds = json!({ "type": ["integer", "null"], "minimum": 1, "maximum": MAX_SECONDS });
-    let number = json!({ "type": ["integer", "null"], "minimum": 1, "maximum": u32::MAX });
+    let limit = json!({ "type": ["integer", "null"], "minimum": 1, "maximum": u64::MAX });
     let prompt = json!({ "type": "string", "minLength": 1 });
     let label = json!({ "type": ["string", "null"], "maxLength": 512 });
     json!({
@@ -78,9 +78,9 @@ pub fn schemas() -> Value {
         })),
         "SandboxLimits": closed(&[], json!({
             "cpu": { "type": ["number", "null"], "exclusiveMinimum": 0 },
-            "mem_mb": number,
-            "pids": number,
-            "tmpfs_mb": number,
+            "mem_mb": limit,
+            "pids": limit,
+            "tmpfs_mb": limit,
         })),
     })
 }
