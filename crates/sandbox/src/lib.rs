@@ -3,12 +3,16 @@
 //! It decides nothing about runs: who a session is for comes from the caller, and whether a run tree
 //! is still alive from [`RunLiveness`].
 
+pub mod docker;
 mod driver;
 mod env;
 mod error;
 pub mod init;
 pub mod local;
+pub mod node;
 mod port;
+mod spec;
+pub mod tools;
 
 pub use driver::{Driver, Network, SESSION_GID, SESSION_UID, SessionSpec, SessionState, SharedDriver, Started, Work};
 pub use env::{session_env, session_home, session_path};

@@ -2,6 +2,7 @@
 //! later by nodes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub type SharedSandboxes = Arc<dyn Sandboxes>;
 
 /// Who a call is for. Comes from the engine or from headers, never from an argument.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Caller {
     /// Owns sessions and workspaces: the tenant, or the token itself where none is named.
     pub principal: Tenant,
@@ -23,6 +24,18 @@ pub struct Caller {
     pub call: Option<String>,
     /// Secrets for the commands' environment. Never shown, logged or stored.
     pub secrets: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("principal", &self.principal)
+            .field("root_run", &self.root_run)
+            .field("run", &self.run)
+            .field("call", &self.call)
+            .field("secrets", &self.secrets.keys())
+            .finish()
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]

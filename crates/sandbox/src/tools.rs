@@ -183,7 +183,9 @@ pub async fn call(sandboxes: &dyn Sandboxes, caller: &Caller, tool: &str, args: 
             decode::<NoArgs>(args)?;
             Ok(json!({ "sandboxes": sandboxes.list(caller).await? }))
         }
-        _ => Err(Fault::new(FaultCode::NotFound, "there is no sandbox tool of this name; the names begin with sandbox_")),
+        _ => {
+            Err(Fault::new(FaultCode::NotFound, "there is no sandbox tool of this name; the names begin with sandbox_"))
+        }
     }
 }
 
@@ -260,8 +262,7 @@ mod tests {
     fn the_schemas_show_exactly_the_fields_of_the_port() {
         let known = |tool: &str| -> Vec<String> {
             let spec = tools().iter().find(|spec| spec.name == tool).unwrap();
-            let mut names: Vec<String> =
-                spec.input_schema["properties"].as_object().unwrap().keys().cloned().collect();
+            let mut names: Vec<String> = spec.input_schema["properties"].as_object().unwrap().keys().cloned().collect();
             names.sort();
             names
         };

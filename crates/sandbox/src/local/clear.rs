@@ -21,26 +21,29 @@ pub const MARK: &str = "HEARTH_SESSION";
 pub const NAME_OPTION: &str = "--name";
 
 const PATIENCE: Duration = Duration::from_secs(10);
-const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN: Duration = Duration::from_millis(15);
+/// Looks in a row when nobody can say that all are dead.
+pub const LOOKS: u32 = 3;
 
-/// Kills every process that carries the session's mark, with all below it, until there is none.
-pub async fn kill_marked(session: &SandboxId) -> Result<(), Error> {
+/// Kills every process that carries the session's mark, with all below it, until `looks` looks in a
+/// row have found none. One is enough after an init has said that all are dead; else more are needed,
+/// since a process that is becoming another program shows no mark for a moment.
+pub async fn kill_marked(session: &SandboxId, looks: u32) -> Result<(), Error> {
     let give_up = Instant::now() + PATIENCE;
+    let mut clean = 0;
     loop {
         let id = session.clone();
-        let left = tokio::task::spawn_blocking(move || kill_once(&id)).await;
-        match left {
-            Ok(Ok(0)) => return Ok(()),
-            Ok(Ok(_)) if Instant::now() < give_up => sleep(AGAIN).await,
-            Ok(Ok(left)) => {
-                let message = format!("{left} processes of the sandbox session survive being killed");
-                return Err(Error::new(ErrorKind::Unavailable, message));
-            }
-            Ok(Err(error)) => {
-                return Err(Error::caused(ErrorKind::Internal, "the processes of this host cannot be listed", error));
-            }
-            Err(error) => return Err(Error::caused(ErrorKind::Internal, "the look for processes broke off", error)),
+        let killed = tokio::task::spawn_blocking(move || kill_once(&id)).await;
+        let killed = killed.map_err(io::Error::other).flatten().map_err(no_list)?;
+        clean = if killed == 0 { clean + 1 } else { 0 };
+        if clean >= looks {
+            return Ok(());
         }
+        if Instant::now() >= give_up {
+            let message = format!("{killed} processes of the sandbox session survive being killed");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        sleep(AGAIN).await;
     }
 }
 
@@ -48,10 +51,11 @@ pub async fn kill_marked(session: &SandboxId) -> Result<(), Error> {
 pub async fn any_marked(session: &SandboxId) -> Result<bool, Error> {
     let id = session.clone();
     let found = tokio::task::spawn_blocking(move || marked(&id).map(|found| !found.is_empty())).await;
-    found
-        .map_err(io::Error::other)
-        .flatten()
-        .map_err(|error| Error::caused(ErrorKind::Internal, "the processes of this host cannot be listed", error))
+    found.map_err(io::Error::other).flatten().map_err(no_list)
+}
+
+fn no_list(error: io::Error) -> Error {
+    Error::caused(ErrorKind::Internal, "the processes of this host cannot be listed", error)
 }
 
 /// How many there were that live.
@@ -126,7 +130,7 @@ mod tests {
         while !any_marked(&session).await.unwrap() {
             tokio::task::yield_now().await;
         }
-        kill_marked(&session).await.unwrap();
+        kill_marked(&session, LOOKS).await.unwrap();
         assert!(own.try_wait().unwrap().is_some());
         for other in &mut others {
             assert!(other.try_wait().unwrap().is_none());

@@ -145,12 +145,15 @@ pub fn exec(command: &str) -> ExecSpec {
     }
 }
 
-/// Living processes of this host that carry the session's mark.
+/// Living processes of this host that carry the session's mark: in their environment, or, where that
+/// is hidden, in their arguments.
 pub fn marked(session: &SandboxId) -> Vec<i32> {
     let mark = format!("HEARTH_SESSION={session}");
     let carries = |pid: i32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let [environment, line] =
+            ["environ", "cmdline"].map(|file| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default());
         environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+            || line.split(|&byte| byte == 0).any(|word| word == session.as_str().as_bytes())
     };
     let all = tree::all().unwrap().into_iter().filter(|process| !process.zombie);
     all.map(|process| process.pid).filter(|pid| carries(*pid)).collect()

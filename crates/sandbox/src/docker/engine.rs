@@ -1,0 +1,190 @@
+//! Calls to the engine: each with a deadline, each failure with a kind.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::errors::Error as EngineError;
+use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, SystemInfo};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+};
+use std::collections::HashMap;
+
+use crate::spec::{ImageFacts, LABEL_OWNER, LABEL_SESSION};
+use crate::{Error, ErrorKind};
+
+/// Questions.
+const ASK_DEADLINE: Duration = Duration::from_secs(20);
+/// Create, start and remove, on a machine under load.
+const ACT_DEADLINE: Duration = Duration::from_secs(60);
+/// Of the client library, longer than ours, so that ours speaks.
+const CLIENT_TIMEOUT_S: u64 = 120;
+
+#[derive(Clone)]
+pub(crate) struct Engine {
+    docker: Docker,
+}
+
+/// What is there under a container's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub owner: Option<String>,
+    pub running: bool,
+    pub runtime: String,
+    /// How it ended, for messages.
+    pub ended: String,
+}
+
+impl Engine {
+    /// Connects and agrees on a version of the protocol.
+    pub(crate) async fn connect(socket: &str) -> Result<Self, Error> {
+        let docker = Docker::connect_with_unix(socket, CLIENT_TIMEOUT_S, bollard::API_DEFAULT_VERSION)
+            .map_err(|error| out_of_reach(error.to_string(), error))?;
+        let docker = within(ASK_DEADLINE, docker.negotiate_version()).await?;
+        Ok(Self { docker })
+    }
+
+    pub(crate) async fn facts(&self) -> Result<SystemInfo, Error> {
+        within(ASK_DEADLINE, self.docker.info()).await
+    }
+
+    /// Nothing when the image is not there; it is never fetched.
+    pub(crate) async fn image(&self, name: &str) -> Result<Option<ImageFacts>, Error> {
+        let Some(image) = absent(within(ASK_DEADLINE, self.docker.inspect_image(name)).await)? else { return Ok(None) };
+        let config = image.config.unwrap_or_default();
+        let env = config.env.unwrap_or_default();
+        let path = env.iter().find_map(|line| line.strip_prefix("PATH=")).map(str::to_owned);
+        Ok(Some(ImageFacts { path, volumes: config.volumes.unwrap_or_default() }))
+    }
+
+    /// False when a container of this name is there already.
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<bool, Error> {
+        let options = CreateContainerOptionsBuilder::new().name(name).build();
+        match within(ACT_DEADLINE, self.docker.create_container(Some(options), body)).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn start(&self, name: &str) -> Result<(), Error> {
+        within(ACT_DEADLINE, self.docker.start_container(name, None)).await
+    }
+
+    pub(crate) async fn find(&self, name: &str) -> Result<Option<Found>, Error> {
+        Ok(absent(within(ASK_DEADLINE, self.docker.inspect_container(name, None)).await)?.map(found))
+    }
+
+    /// Kills and removes it, with its anonymous volumes. Succeeds when it is not there.
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), Error> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        match within(ACT_DEADLINE, self.docker.remove_container(name, Some(options))).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            // Somebody else's removal of it is under way.
+            Err(error) if error.kind() == ErrorKind::Conflict => self.until_gone(name).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn until_gone(&self, name: &str) -> Result<(), Error> {
+        let wait = async {
+            while self.find(name).await?.is_some() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(ACT_DEADLINE, wait).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "a container is being removed and does not go")),
+        }
+    }
+
+    /// The sessions of all containers, running or not, that carry this owner's label.
+    pub(crate) async fn owned(&self, owner: &str) -> Result<Vec<String>, Error> {
+        let label = format!("{LABEL_OWNER}={owner}");
+        let filters = HashMap::from([("label".to_owned(), vec![label])]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let containers = within(ASK_DEADLINE, self.docker.list_containers(Some(options))).await?;
+        Ok(containers.into_iter().filter_map(|container| container.labels?.remove(LABEL_SESSION)).collect())
+    }
+}
+
+fn found(container: ContainerInspectResponse) -> Found {
+    let state = container.state.unwrap_or_default();
+    let config = container.config.unwrap_or_default();
+    let alive = [ContainerStateStatusEnum::RUNNING, ContainerStateStatusEnum::PAUSED];
+    let error = state.error.filter(|error| !error.is_empty()).map(|error| format!(": {error}")).unwrap_or_default();
+    Found {
+        owner: config.labels.and_then(|mut labels| labels.remove(LABEL_OWNER)),
+        running: state.status.is_some_and(|status| alive.contains(&status)),
+        runtime: container.host_config.and_then(|host| host.runtime).unwrap_or_default(),
+        ended: format!("exit code {}{error}", state.exit_code.unwrap_or_default()),
+    }
+}
+
+async fn within<T>(deadline: Duration, call: impl Future<Output = Result<T, EngineError>>) -> Result<T, Error> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(result) => result.map_err(refine),
+        Err(_) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("the Docker daemon did not answer within {} s; try again", deadline.as_secs()),
+        )),
+    }
+}
+
+fn out_of_reach(reason: String, error: EngineError) -> Error {
+    Error::caused(ErrorKind::Unavailable, format!("the Docker daemon is out of reach ({reason}); try again"), error)
+}
+
+fn refine(error: EngineError) -> Error {
+    let (status, message) = match &error {
+        EngineError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
+        other => {
+            let reason = other.to_string();
+            return out_of_reach(reason, error);
+        }
+    };
+    let kind = match status {
+        404 => ErrorKind::NotFound,
+        409 => ErrorKind::Conflict,
+        _ if message.to_ascii_lowercase().contains("unknown runtime") => ErrorKind::IsolationUnavailable,
+        // The daemon lives and could not do it: no space left, a cgroup or a mount that failed.
+        500.. => ErrorKind::Unavailable,
+        _ => ErrorKind::Internal,
+    };
+    Error::caused(kind, format!("the Docker daemon refused: {}", message.trim()), error)
+}
+
+fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(status_code: u16, message: &str) -> ErrorKind {
+        refine(EngineError::DockerResponseServerError { status_code, message: message.to_owned() }).kind()
+    }
+
+    #[test]
+    fn a_refusal_has_the_kind_of_its_status() {
+        assert_eq!(kind(404, "No such container"), ErrorKind::NotFound);
+        assert_eq!(kind(409, "already in use"), ErrorKind::Conflict);
+        assert_eq!(kind(500, "no space left on device"), ErrorKind::Unavailable);
+        assert_eq!(kind(400, "Unknown runtime specified kata"), ErrorKind::IsolationUnavailable);
+        assert_eq!(refine(EngineError::RequestTimeoutError).kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_is_not_there_is_unavailable() {
+        let Err(error) = Engine::connect("/nonexistent/docker.sock").await else { panic!("connected to nothing") };
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,210 @@
+//! The session service of one machine: it serves the sandbox port over the drivers that work here.
+//!
+//! What a session may have is decided in `policy`, by pure code; `open`, `close` and `sweep` carry it
+//! out, as tasks of their own that finish whoever goes away; `state` makes all of it outlive the process.
+
+mod bounded;
+mod close;
+mod commands;
+mod exec_log;
+mod files;
+mod find;
+mod metrics;
+mod open;
+mod options;
+mod past;
+mod policy;
+mod provenance;
+mod session;
+mod state;
+mod sweep;
+mod table;
+mod text;
+mod variables;
+mod workspace;
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use hearth_types::{Fault, RunId, SharedClock};
+use tokio::task::JoinHandle;
+
+pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
+pub(crate) use state::node_identity;
+
+use crate::node::past::Past;
+use crate::node::session::locked;
+use crate::node::state::StateFolder;
+use crate::node::table::Table;
+use crate::{
+    Caller, CloseRunResult, Error, ErrorKind, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs,
+    ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedDriver, WriteArgs, WriteResult,
+};
+
+/// A running session service. Dropping it stops the sweeper and releases the state folder; sessions go
+/// on, to be found again by the next node on the same folder.
+pub struct Node {
+    inner: Arc<Inner>,
+    sweeper: JoinHandle<Option<()>>,
+}
+
+pub(crate) struct Inner {
+    options: NodeOptions,
+    /// In the order of preference; the first is the default.
+    drivers: Vec<SharedDriver>,
+    clock: SharedClock,
+    liveness: Arc<dyn RunLiveness>,
+    state: StateFolder,
+    table: Mutex<Table>,
+    past: Mutex<Past>,
+}
+
+impl Node {
+    /// Takes the state folder and finds the sessions of an earlier process in it. Those are ready, or
+    /// cleared away, within a sweep; a call for one of them does not wait for that.
+    pub async fn start(
+        options: NodeOptions,
+        drivers: Vec<SharedDriver>,
+        clock: SharedClock,
+        liveness: Arc<dyn RunLiveness>,
+    ) -> Result<Self, Error> {
+        let dir = options.state_dir.clone();
+        let (state, records, past) = blocking(move || {
+            let state = StateFolder::open(&dir)?;
+            let records = state.records()?;
+            let past = Past::open(state.past_file()).map_err(|error| {
+                Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be read", error)
+            })?;
+            Ok((state, records, past))
+        })
+        .await?;
+        let mut table = Table::new(options.max_sessions);
+        for record in records {
+            table.adopt(record, &drivers, &state, clock.now());
+        }
+        tracing::info!(
+            node = options.name,
+            identity = state.identity(),
+            drivers = ?drivers.iter().map(|driver| (driver.kind(), driver.isolation())).collect::<Vec<_>>(),
+            sessions = table.len(),
+            "the sandbox node is up"
+        );
+        let inner = Arc::new(Inner {
+            options,
+            drivers,
+            clock,
+            liveness,
+            state,
+            table: Mutex::new(table),
+            past: Mutex::new(past),
+        });
+        let sweeper = hearth_telemetry::task::spawn("sandbox-sweep", sweep::run(Arc::downgrade(&inner)));
+        Ok(Self { inner, sweeper })
+    }
+
+    /// What labels say of this node's containers, besides its name.
+    pub fn identity(&self) -> &str {
+        self.inner.state.identity()
+    }
+
+    /// Closes every session and returns when all are gone, or the first failure. For a node that is
+    /// taken down for good.
+    pub async fn close_all(&self) -> Result<(), Fault> {
+        close::all(&self.inner).await
+    }
+
+    /// One sweep now, besides those that come by themselves.
+    pub async fn sweep(&self) {
+        sweep::once(&self.inner).await;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.sweeper.abort();
+    }
+}
+
+/// Work that waits for the disk.
+pub(crate) async fn blocking<T, F>(work: F) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, Error> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => Err(Error::caused(ErrorKind::Internal, "a task for the disk did not end well", error)),
+    }
+}
+
+#[async_trait]
+impl Sandboxes for Node {
+    async fn open(&self, caller: &Caller, args: OpenArgs) -> Result<OpenResult, Fault> {
+        open::open(&self.inner, caller, &args).await
+    }
+
+    async fn exec(&self, caller: &Caller, args: ExecArgs) -> Result<ExecResult, Fault> {
+        commands::exec(&self.inner, caller, args).await
+    }
+
+    async fn poll(&self, caller: &Caller, args: PollArgs) -> Result<ExecResult, Fault> {
+        commands::poll(&self.inner, caller, &args).await
+    }
+
+    async fn kill(&self, caller: &Caller, args: KillArgs) -> Result<ExecResult, Fault> {
+        commands::kill(&self.inner, caller, &args).await
+    }
+
+    async fn write(&self, caller: &Caller, args: WriteArgs) -> Result<WriteResult, Fault> {
+        files::write(&self.inner, caller, args).await
+    }
+
+    async fn read(&self, caller: &Caller, args: ReadArgs) -> Result<ReadResult, Fault> {
+        files::read(&self.inner, caller, &args).await
+    }
+
+    async fn touch(&self, caller: &Caller, args: SessionArgs) -> Result<SessionRow, Fault> {
+        let (session, _) = self.inner.find(caller, &args.session_id).await?;
+        drop(session.begin(&self.inner.clock)?);
+        session.row(self.inner.options.idle_ttl, self.inner.clock.now()).ok_or_else(Fault::not_found)
+    }
+
+    async fn close(&self, caller: &Caller, args: SessionArgs) -> Result<(), Fault> {
+        close::one(&self.inner, caller, &args.session_id).await
+    }
+
+    async fn close_run(&self, caller: &Caller, root_run: &RunId, tombstone: bool) -> Result<CloseRunResult, Fault> {
+        close::run_tree(&self.inner, caller, root_run, tombstone).await
+    }
+
+    async fn list(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault> {
+        Ok(self.inner.rows(|session| session.visible_to(caller)))
+    }
+
+    async fn list_all(&self) -> Result<Vec<SessionRow>, Fault> {
+        Ok(self.inner.rows(|_| true))
+    }
+}
+
+impl Inner {
+    /// The newest first.
+    fn rows(&self, which: impl Fn(&session::Session) -> bool) -> Vec<SessionRow> {
+        let sessions = locked(&self.table).sessions();
+        let now = self.clock.now();
+        let mine = sessions.iter().filter(|session| which(session));
+        let mut rows: Vec<SessionRow> = mine.filter_map(|session| session.row(self.options.idle_ttl, now)).collect();
+        rows.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| b.session_id.cmp(&a.session_id)));
+        rows
+    }
+}
+
+/// Logs an error where it ends, with its causes, and gives what the caller sees of it.
+pub(crate) fn fault(what: &'static str, error: &Error) -> Fault {
+    let unexpected = matches!(error.kind(), ErrorKind::Internal);
+    if unexpected {
+        tracing::error!(what, error = error as &dyn std::error::Error, "a sandbox call failed");
+    } else {
+        tracing::debug!(what, error = error as &dyn std::error::Error, "a sandbox call was not successful");
+    }
+    Fault::from(error)
+}

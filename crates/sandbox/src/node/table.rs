@@ -1,0 +1,126 @@
+//! The sessions of a node: which there are, which of them a run tree shares, and how many may be.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use hearth_types::{Fault, FaultCode, RunId, SandboxId, Tenant, Timestamp};
+
+use crate::SharedDriver;
+use crate::node::exec_log::ExecLog;
+use crate::node::metrics::SESSIONS;
+use crate::node::past::Why;
+use crate::node::session::{Phase, Session};
+use crate::node::state::{Record, Stage, StateFolder};
+
+/// What one shared session of a run tree is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SharedKey {
+    pub principal: Tenant,
+    pub root_run: RunId,
+    pub image: Option<String>,
+    pub workspace: Option<String>,
+    /// A read-only view of a workspace is another session than one that may write.
+    pub read_only: bool,
+}
+
+pub(crate) struct Table {
+    max: NonZeroUsize,
+    sessions: HashMap<SandboxId, Arc<Session>>,
+    shared: HashMap<SharedKey, SandboxId>,
+}
+
+impl Table {
+    pub(crate) fn new(max: NonZeroUsize) -> Self {
+        Self { max, sessions: HashMap::new(), shared: HashMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(crate) fn get(&self, id: &SandboxId) -> Option<Arc<Session>> {
+        self.sessions.get(id).cloned()
+    }
+
+    pub(crate) fn shared(&self, key: &SharedKey) -> Option<Arc<Session>> {
+        self.get(self.shared.get(key)?)
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.values().cloned().collect()
+    }
+
+    pub(crate) fn of_tree(&self, principal: &str, root_run: &RunId) -> Vec<Arc<Session>> {
+        let of_tree = |session: &&Arc<Session>| {
+            session.record.principal == principal && session.record.spec.root_run.as_ref() == Some(root_run)
+        };
+        self.sessions.values().filter(of_tree).cloned().collect()
+    }
+
+    pub(crate) fn require_room(&self) -> Result<(), Fault> {
+        if self.sessions.len() < self.max.get() {
+            return Ok(());
+        }
+        Err(Fault::new(
+            FaultCode::QuotaExceeded,
+            format!("the node holds {} sessions, as many as it may; close one, or try again later", self.max),
+        ))
+    }
+
+    pub(crate) fn insert(&mut self, session: Arc<Session>, key: Option<SharedKey>) {
+        if let Some(key) = key {
+            self.shared.insert(key, session.id().clone());
+        }
+        if self.sessions.insert(session.id().clone(), session).is_none() {
+            SESSIONS.inc();
+        }
+    }
+
+    /// Frees the place of a session that is gone.
+    pub(crate) fn remove(&mut self, session: &Session) {
+        if self.sessions.remove(session.id()).is_some() {
+            SESSIONS.dec();
+        }
+        self.shared.retain(|_, id| id != session.id());
+    }
+
+    /// Takes over a session of an earlier process, even past the bound: it is there.
+    pub(crate) fn adopt(&mut self, record: Record, drivers: &[SharedDriver], state: &StateFolder, now: Timestamp) {
+        let driver = drivers.iter().find(|driver| {
+            let runtime = record.spec.runtime.as_deref();
+            driver.kind() == record.kind
+                && driver.isolation() == record.isolation
+                && runtime.is_none_or(|name| driver.has_runtime(name))
+        });
+        let phase = match record.stage {
+            Stage::Open => Phase::Detached,
+            Stage::Opening => Phase::Unstopped(Why::Failed),
+            Stage::Closing => Phase::Unstopped(Why::Closed),
+        };
+        let key = shared_key(&record).filter(|_| record.stage == Stage::Open);
+        let exec_log = ExecLog::new(state.execs_file(&record.spec.session));
+        self.insert(Session::new(record, driver.cloned(), phase, exec_log, now), key);
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        SESSIONS.sub(i64::try_from(self.sessions.len()).unwrap_or(0));
+    }
+}
+
+/// Under what a session is shared; nothing when it is its opener's own.
+pub(crate) fn shared_key(record: &Record) -> Option<SharedKey> {
+    if record.own {
+        return None;
+    }
+    let read_only = matches!(record.spec.work, crate::Work::Durable { read_only: true, .. });
+    Some(SharedKey {
+        principal: record.principal.clone(),
+        root_run: record.spec.root_run.clone()?,
+        image: record.spec.image.clone(),
+        workspace: record.workspace.clone(),
+        read_only,
+    })
+}

@@ -1,0 +1,124 @@
+//! Which variables a command's environment may be given.
+
+use std::collections::BTreeMap;
+
+use hearth_types::{Fault, FaultCode};
+
+const MAX_VARIABLES: usize = 256;
+const MAX_NAME_BYTES: usize = 128;
+/// Names and values together. The init takes 512 KiB, and the session has variables of its own.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// What decides which program runs, or what runs before it. A secret of such a name is a mistake, or
+/// an attack by whoever may set a header; a command can set them itself.
+const RESERVED: [&str; 16] = [
+    "PATH",
+    "HOME",
+    "SHELL",
+    "USER",
+    "LOGNAME",
+    "PWD",
+    "OLDPWD",
+    "IFS",
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PS4",
+    "PROMPT_COMMAND",
+    "TMPDIR",
+    "CDPATH",
+];
+const RESERVED_PREFIXES: [&str; 4] = ["LD_", "BASH_FUNC_", "GLIBC_", "DYLD_"];
+
+/// The command's own variables and the caller's secrets in one. A fault names names, never values.
+pub(crate) fn merged(
+    own: Option<BTreeMap<String, String>>,
+    secrets: &BTreeMap<String, String>,
+    injection_allowed: bool,
+) -> Result<BTreeMap<String, String>, Fault> {
+    let mut merged = own.unwrap_or_default();
+    for (name, value) in &merged {
+        check("env", name, value)?;
+    }
+    if !secrets.is_empty() && !injection_allowed {
+        return Err(refused("secrets are not taken here: the operator allows them with SANDBOX_ALLOW_ENV_INJECTION"));
+    }
+    for (name, value) in secrets {
+        check("secrets", name, value)?;
+        if RESERVED.contains(&name.as_str()) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            return Err(refused(&format!("a secret cannot be named {name}: the session sets that itself")));
+        }
+        if merged.insert(name.clone(), value.clone()).is_some() {
+            return Err(Fault::invalid(&format!("env.{name}"), "set", "a name that no secret of the caller has"));
+        }
+    }
+    let bytes: usize = merged.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    if merged.len() > MAX_VARIABLES || bytes > MAX_BYTES {
+        let shown = format!("{} variables of {bytes} bytes", merged.len());
+        return Err(Fault::invalid("env", shown, &format!("{MAX_VARIABLES} variables, {MAX_BYTES} bytes in all")));
+    }
+    Ok(merged)
+}
+
+fn refused(reason: &str) -> Fault {
+    Fault::new(FaultCode::ToolRefused, reason)
+}
+
+fn check(field: &str, name: &str, value: &str) -> Result<(), Fault> {
+    let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    let fits = (1..=MAX_NAME_BYTES).contains(&name.len())
+        && name.bytes().next().is_some_and(first)
+        && name.bytes().all(|b| first(b) || b.is_ascii_digit());
+    if !fits {
+        return Err(Fault::invalid(field, name, "names of the form [A-Za-z_][A-Za-z0-9_]*, at most 128 characters"));
+    }
+    if value.contains('\0') {
+        return Err(Fault::invalid(&format!("{field}.{name}"), "(not shown)", "text without NUL"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn both_kinds_are_merged() {
+        let merged = merged(Some(map(&[("A", "1")])), &map(&[("GH_TOKEN", "s3cret")]), true).unwrap();
+        assert_eq!(merged, map(&[("A", "1"), ("GH_TOKEN", "s3cret")]));
+    }
+
+    #[test]
+    fn a_secret_is_refused_where_they_are_not_allowed_or_under_a_reserved_name() {
+        let refusal = |name: &str, allowed| merged(None, &map(&[(name, "s3cret")]), allowed).unwrap_err();
+        assert_eq!(refusal("GH_TOKEN", false).code, FaultCode::ToolRefused);
+        for name in ["PATH", "HOME", "LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls"] {
+            let fault = refusal(name, true);
+            assert_eq!(fault.code, FaultCode::ToolRefused, "{name}");
+            assert!(!fault.to_body().to_string().contains("s3cret"));
+        }
+        assert!(!refusal("a-b", true).to_body().to_string().contains("s3cret"));
+        assert!(merged(Some(map(&[("PATH", "/opt")])), &map(&[]), false).is_ok(), "a command may set its own");
+    }
+
+    #[test]
+    fn names_that_no_shell_takes_are_invalid() {
+        for name in ["", "1A", "A B", "A=B", "Ä"] {
+            let fault = merged(Some(map(&[(name, "1")])), &map(&[]), false).unwrap_err();
+            assert_eq!(fault.code, FaultCode::InvalidArgument, "{name:?}");
+        }
+        assert!(merged(Some(map(&[("A", "a\0b")])), &map(&[]), false).is_err());
+        assert!(merged(Some(map(&[("A", &"x".repeat(MAX_BYTES))])), &map(&[]), false).is_err());
+    }
+
+    #[test]
+    fn a_name_given_twice_is_invalid() {
+        let fault = merged(Some(map(&[("A", "1")])), &map(&[("A", "2")]), true).unwrap_err();
+        assert_eq!(fault.code, FaultCode::InvalidArgument);
+    }
+}

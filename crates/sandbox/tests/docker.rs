@@ -1,0 +1,426 @@
+//! Sessions in containers, on a real Docker Engine. Skipped, with a line that says so, where no daemon
+//! or image is; with HEARTH_REQUIRE_DOCKER=1 that is a failure.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error has failed")]
+
+mod suite;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_sandbox::docker::{DockerDriver, DockerOptions};
+use hearth_sandbox::node::DEFAULT_IMAGE;
+use hearth_sandbox::{ExecArgs, OpenArgs, SharedDriver};
+use hearth_types::{Isolation, SandboxId};
+use suite::bench::{Bench, Place, caller, code, command, run, until};
+use tokio::io::copy_bidirectional;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::Instant;
+
+fn options(state_dir: PathBuf) -> DockerOptions {
+    DockerOptions { socket: None, state_dir, image: DEFAULT_IMAGE.to_owned() }
+}
+
+async fn drivers(state_dir: PathBuf) -> Vec<SharedDriver> {
+    let drivers = DockerDriver::probe(options(state_dir)).await.unwrap();
+    drivers.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect()
+}
+
+async fn docker() -> Option<Place> {
+    let dir = tempfile::tempdir().unwrap();
+    match DockerDriver::probe(options(dir.path().to_owned())).await {
+        Ok(_) => Some(Place { drivers: Box::new(|dir| Box::pin(drivers(dir))), contained: true }),
+        Err(why) => {
+            let required = std::env::var("HEARTH_REQUIRE_DOCKER").is_ok_and(|value| value == "1");
+            assert!(!required, "HEARTH_REQUIRE_DOCKER is set, and {why}");
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+behaves! {
+    docker;
+    commands::a_command_gives_its_output_and_code,
+    commands::a_command_runs_in_work_with_its_home_and_what_it_was_given,
+    commands::arguments_out_of_range_are_refused_by_name,
+    commands::t4_a_command_ends_when_it_ends_and_its_input_is_empty,
+    commands::t5_a_time_out_ends_the_whole_tree,
+    commands::t8_endless_output_costs_the_node_nothing,
+    commands::t12_commands_at_once_do_not_mix,
+    commands::t15_output_of_exactly_the_cap_is_whole,
+    commands::the_same_exec_id_runs_once,
+    commands::a_command_in_the_background_is_polled_and_killed,
+    commands::a_caller_that_goes_away_leaves_its_command_running,
+    files::what_is_written_is_read,
+    files::t9_paths_that_leave_the_workspace_are_refused,
+    files::t9_a_workspace_swapped_for_a_link_is_refused,
+    files::t9_a_workspace_that_is_swapped_while_it_is_opened_is_never_another,
+    files::a_durable_workspace_outlives_its_sessions,
+    files::a_read_only_workspace_cannot_be_written,
+    files::a_read_names_the_run_that_changed_the_file,
+    life::t1_sessions_and_commands_survive_the_node,
+    life::t1_what_died_meanwhile_is_cleared_away,
+    life::a_second_node_on_the_same_folder_is_refused,
+    life::t10_idle_counts_from_the_end_of_a_command,
+    life::t10_a_command_that_nobody_waits_for_holds_its_session,
+    life::t11_looking_renews_nothing,
+    life::a_touch_a_read_and_a_write_renew,
+    life::a_live_or_unknown_tree_holds_its_session_and_an_ended_one_closes_it,
+    life::the_absolute_time_out_ends_a_session_whatever_runs,
+    life::t2_opens_and_closes_finish_without_their_callers,
+    life::a_close_can_be_repeated_and_an_unknown_id_is_unknown,
+    life::a_tree_is_closed_at_once_and_stays_closed,
+    life::a_close_that_meets_an_open_wins,
+    sharing::a_tree_shares_one_session_per_workspace,
+    sharing::a_shared_session_is_not_passed_off_as_another,
+    sharing::an_open_repeated_by_its_call_is_one_session,
+    sharing::t16_another_tenants_session_does_not_exist,
+    sharing::a_caller_without_a_tenant_opens_nothing,
+    sharing::t15_what_is_refused_leaves_nothing_half_open,
+}
+
+/// The docker program, as an operator has it.
+fn cli(args: &[&str]) -> String {
+    let output = Command::new("docker").args(args).output().unwrap();
+    assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn container_is_there(session: &SandboxId) -> bool {
+    let name = format!("hearth-{session}");
+    !cli(&["ps", "-aq", "--filter", &format!("name=^/{name}$")]).is_empty()
+}
+
+/// An image made of the session image and these lines, under a name of its own.
+struct TestImage(String);
+
+impl TestImage {
+    fn build(name: &str, lines: &str) -> Self {
+        let tag = format!("hearth-test-{name}-{}:latest", std::process::id());
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("Dockerfile"), format!("FROM {DEFAULT_IMAGE}\n{lines}\n")).unwrap();
+        cli(&["build", "-q", "-t", &tag, &dir.path().display().to_string()]);
+        Self(tag)
+    }
+
+    fn open(&self) -> OpenArgs {
+        OpenArgs { image: Some(self.0.clone()), ..OpenArgs::default() }
+    }
+}
+
+impl Drop for TestImage {
+    fn drop(&mut self) {
+        Command::new("docker").args(["rmi", "-f", &self.0]).output().ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_hardened() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(run("run_root", "run_root"));
+    let opened = hand.open().await;
+    assert_eq!((opened.isolation, opened.network.as_str(), opened.runtime.as_str()), (Isolation::L2, "none", "runc"));
+    assert_eq!(opened.workspace_path, "/work");
+    let session = opened.session_id;
+    let look =
+        "id -u; grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'";
+    let seen = hand.sh(&session, look).await.output;
+    let none = "0000000000000000";
+    let expected = format!(
+        "1000\nCapInh:{none}\nCapPrm:{none}\nCapEff:{none}\nCapBnd:{none}\nCapAmb:{none}\nNoNewPrivs:1\nSeccomp:2\n"
+    );
+    assert_eq!(seen, expected);
+    for forbidden in [
+        "touch /x",
+        "touch /usr/bin/x",
+        "touch /.hearth/run/x",
+        "rm /.hearth/run/init.sock",
+        "mount -t tmpfs x /mnt",
+        "chmod u+w /.hearth/init",
+    ] {
+        assert_ne!(hand.sh(&session, forbidden).await.exit_code, Some(0), "{forbidden}");
+    }
+    let network = hand.sh(&session, "ls /sys/class/net; timeout 2 bash -c 'echo > /dev/tcp/1.1.1.1/53'").await;
+    assert!(network.output.starts_with("lo\n") && network.exit_code != Some(0), "{network:?}");
+    assert_eq!(hand.sh(&session, "echo 'echo ran' > /tmp/s; chmod +x /tmp/s; /tmp/s").await.output, "ran\n");
+    assert_eq!(hand.sh(&session, "cat /proc/1/comm").await.output, "init\n");
+
+    let name = format!("hearth-{session}");
+    let labels = cli(&[
+        "inspect",
+        "-f",
+        "{{json .Config.Labels}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.LogConfig.Type}}",
+        &name,
+    ]);
+    for part in ["\"hearth.node\":\"node-bench\"", "\"hearth.root_run\":\"run_root\"", " true none"] {
+        assert!(labels.contains(part), "{labels}");
+    }
+    assert!(labels.contains(&format!("\"hearth.session\":\"{session}\"")));
+    hand.close(&session).await.unwrap();
+    assert!(!container_is_there(&session));
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_processes_and_cpu_are_limited() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let args = OpenArgs { mem_mb: Some(128), pids: Some(40), cpu: Some(0.5), ..OpenArgs::default() };
+    let opened = hand.try_open(args).await.unwrap();
+    assert_eq!((opened.limits.mem_mb, opened.limits.pids, opened.limits.cpu), (Some(128), Some(40), Some(0.5)));
+    let session = opened.session_id;
+    let hungry = hand.sh(&session, "python3 -c 'x = bytearray(1 << 30)'").await;
+    assert_eq!((hungry.exit_code, hungry.oom_killed), (Some(137), true), "{hungry:?}");
+    assert_eq!(hand.sh(&session, "echo alive").await.output, "alive\n");
+    let many = hand.sh(&session, "for i in $(seq 60); do sleep 20 & done 2>&1; true").await;
+    assert!(many.output.contains("fork"), "{many:?}");
+    until("the session takes commands again", || async {
+        hand.sh(&session, "pkill sleep; echo alive").await.output.ends_with("alive\n")
+    })
+    .await;
+    let name = format!("hearth-{session}");
+    let quota = cli(&["inspect", "-f", "{{.HostConfig.CpuQuota}}/{{.HostConfig.CpuPeriod}}", &name]);
+    assert_eq!(quota, "50000/100000");
+    bench.finish().await;
+}
+
+/// T3
+#[tokio::test(flavor = "multi_thread")]
+async fn t3_two_nodes_on_one_daemon_leave_each_other_alone() {
+    let (Some(place_a), Some(place_b)) = (docker().await, docker().await) else { return };
+    let a = Bench::new(place_a).await;
+    let on_a = a.hand(caller("acme"));
+    let session = on_a.open().await.session_id;
+    let args =
+        ExecArgs { background: Some(true), timeout_seconds: Some(60), ..command(&session, "sleep 6; echo done") };
+    let exec_id = on_a.try_exec(args).await.unwrap().exec_id;
+    // The same name, even: whose a container is, is not in names.
+    let b = Bench::with(place_b, |options| options.idle_ttl = Duration::from_secs(1)).await;
+    let on_b = b.hand(caller("acme"));
+    let own = on_b.open().await.session_id;
+    until("B has reaped its own", || async { on_b.listed().await.is_empty() }).await;
+    until("its container is gone", || async { !container_is_there(&own) }).await;
+    assert_eq!(code(on_b.try_exec(command(&session, "true")).await), "not_found");
+    let drivers = (b.place.drivers)(b.options.state_dir.clone()).await;
+    assert!(drivers[0].stop(&session).await.is_err(), "not even when it is told to");
+    assert_eq!(on_a.poll(&session, &exec_id, 20_000).await.unwrap().output, "done\n");
+    a.finish().await;
+    b.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_removed_from_outside_is_a_lost_session() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::with(place, |options| options.max_sessions = std::num::NonZeroUsize::MIN).await;
+    let hand = bench.hand(run("run_root", "run_root"));
+    let first = hand.workspace("build").await.session_id;
+    cli(&["rm", "-f", &format!("hearth-{first}")]);
+    let fault = hand.try_exec(command(&first, "true")).await.unwrap_err();
+    assert_eq!((fault.code.as_str(), &fault.details.unwrap()["workspace"]), ("session_lost", &"build".into()));
+    assert!(fault.message.contains("build"));
+    let second = hand.workspace("build").await;
+    assert!(!second.warm && second.session_id != first, "its place is free");
+
+    cli(&["kill", &format!("hearth-{}", second.session_id)]);
+    let third = hand.workspace("build").await;
+    assert!(!third.warm && third.session_id != second.session_id, "an open finds out too");
+
+    let running = hand.try_exec(command(&third.session_id, "sleep 60"));
+    let removed = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        cli(&["rm", "-f", &format!("hearth-{}", third.session_id)]);
+    };
+    let (result, ()) = tokio::join!(running, removed);
+    assert_eq!(code(result), "session_lost");
+
+    let fourth = hand.workspace("build").await.session_id;
+    cli(&["rm", "-f", &format!("hearth-{fourth}")]);
+    until("the sweeper finds out", || async { hand.listed().await.is_empty() }).await;
+    bench.finish().await;
+}
+
+/// T6
+#[tokio::test(flavor = "multi_thread")]
+async fn t6_the_images_environment_stays() {
+    let Some(place) = docker().await else { return };
+    let image = TestImage::build(
+        "t6",
+        "USER root\nRUN mkdir -p /opt/tool/bin && ln -s /usr/bin/cargo /opt/tool/bin/mycargo && echo 'PATH=/broken' > /etc/profile\nENV PATH=/opt/tool/bin:/usr/bin:/bin TOOL_HOME=/opt/tool",
+    );
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.try_open(image.open()).await.unwrap().session_id;
+    let seen = hand.sh(&session, "echo $PATH; echo $TOOL_HOME; command -v mycargo").await;
+    let lines: Vec<&str> = seen.output.lines().collect();
+    assert!(lines[0].ends_with(":/opt/tool/bin:/usr/bin:/bin"), "{seen:?}");
+    assert_eq!(lines[1..], ["/opt/tool", "/opt/tool/bin/mycargo"]);
+    let installed = "mkdir -p $HOME/.local/bin && printf '#!/bin/sh\\necho mine\\n' > $HOME/.local/bin/mine && chmod +x $HOME/.local/bin/mine";
+    hand.sh(&session, installed).await;
+    assert_eq!(hand.sh(&session, "mine").await.output, "mine\n", "user-level installs are on the path");
+    bench.finish().await;
+}
+
+/// T7
+#[tokio::test(flavor = "multi_thread")]
+async fn t7_work_is_the_users_whatever_the_image_ships() {
+    let Some(place) = docker().await else { return };
+    let image = TestImage::build(
+        "t7",
+        "USER root\nRUN chown -R root:root /work && chmod 755 /work && mkdir /data && chmod 777 /data\nVOLUME /data\nENTRYPOINT [\"/bin/false\"]",
+    );
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.try_open(OpenArgs { tmpfs_mb: Some(16), ..image.open() }).await.unwrap().session_id;
+    let ran = hand.sh(&session, "printf '#!/bin/sh\\necho ran\\n' > s; chmod +x s; ./s; id -un").await;
+    assert_eq!(ran.output, "ran\nagent\n");
+    let full = hand.sh(&session, "head -c 33554432 /dev/zero > big; rm big; echo after > f; cat f").await;
+    assert!(full.output.contains("No space left") && full.output.ends_with("after\n"), "{full:?}");
+    let volume = hand.sh(&session, "head -c 33554432 /dev/zero > /data/big").await;
+    assert!(volume.output.contains("No space left"), "a volume of the image has a bound: {volume:?}");
+    let name = format!("hearth-{session}");
+    assert_eq!(
+        cli(&["inspect", "-f", "{{range .Mounts}}{{if eq .Type \"volume\"}}{{.Name}}{{end}}{{end}}", &name]),
+        ""
+    );
+    bench.finish().await;
+}
+
+/// T7
+#[tokio::test(flavor = "multi_thread")]
+async fn t7_a_full_work_says_so_and_stays_usable() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let args = OpenArgs { tmpfs_mb: Some(16), ..OpenArgs::default() };
+    let session = hand.try_open(args).await.unwrap().session_id;
+    let full = hand.sh(&session, "head -c 33554432 /dev/zero > big").await;
+    assert_ne!(full.exit_code, Some(0));
+    assert!(full.output.contains("No space left"), "{full:?}");
+    let refused = hand.write(&session, "more", &"x".repeat(1 << 20)).await;
+    assert_eq!(code(refused), "quota_exceeded");
+    assert_eq!(hand.sh(&session, "rm big; echo again > f; cat f").await.output, "again\n");
+    until("it takes writes again", || async { hand.write(&session, "more", "x").await.is_ok() }).await;
+    bench.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_is_not_there_is_not_fetched() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let args = OpenArgs { image: Some("hearth-test-none:1".into()), ..OpenArgs::default() };
+    let fault = hand.try_open(args).await.unwrap_err();
+    assert_eq!(fault.code.as_str(), "not_found");
+    assert!(fault.message.contains("hearth-test-none:1"));
+    assert!(hand.listed().await.is_empty());
+    let records = std::fs::read_dir(bench.options.state_dir.join("sessions")).unwrap().count();
+    assert_eq!(records, 0);
+    bench.finish().await;
+}
+
+/// Passes on what is said to the real daemon, until it is told to stop.
+struct Relay {
+    socket: PathBuf,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Relay {
+    fn start(dir: &Path) -> Self {
+        let socket = dir.join("docker.sock");
+        std::fs::remove_file(&socket).ok();
+        let listener = UnixListener::bind(&socket).unwrap();
+        #[allow(clippy::disallowed_methods, reason = "a test's own task")]
+        let task = tokio::spawn(async move {
+            let mut open = tokio::task::JoinSet::new();
+            while let Ok((mut near, _)) = listener.accept().await {
+                open.spawn(async move {
+                    let mut far = UnixStream::connect("/var/run/docker.sock").await.unwrap();
+                    copy_bidirectional(&mut near, &mut far).await.ok();
+                });
+            }
+        });
+        Self { socket, task }
+    }
+
+    fn stop(self) {
+        self.task.abort();
+        std::fs::remove_file(&self.socket).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_is_down_makes_calls_unavailable_and_loses_nothing() {
+    if docker().await.is_none() {
+        return;
+    }
+    let relays = tempfile::tempdir().unwrap();
+    let relay = Relay::start(relays.path());
+    let socket = relay.socket.clone();
+    let through = move |state_dir: PathBuf| {
+        let options = DockerOptions { socket: Some(socket.clone()), ..options(state_dir) };
+        let drivers = async move {
+            let drivers = DockerDriver::probe(options).await.unwrap();
+            drivers.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect()
+        };
+        Box::pin(drivers) as futures::future::BoxFuture<'static, Vec<SharedDriver>>
+    };
+    let bench = Bench::new(Place { drivers: Box::new(through), contained: true }).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    relay.stop();
+    let began = Instant::now();
+    let fault = hand.try_open(OpenArgs::default()).await.unwrap_err();
+    assert_eq!(fault.code.as_str(), "unavailable", "{fault}");
+    assert!(fault.retry_after_ms.is_some() && began.elapsed() < Duration::from_secs(20));
+    assert_eq!(hand.sh(&session, "echo still here").await.output, "still here\n", "a running session needs no daemon");
+    assert_eq!(code(hand.close(&session).await), "unavailable");
+    let relay = Relay::start(relays.path());
+    until("the sweeper has finished what the daemon could not", || async { !container_is_there(&session) }).await;
+    until("and every place is free", || async {
+        std::fs::read_dir(bench.options.state_dir.join("sessions")).unwrap().count() == 0
+    })
+    .await;
+    bench.finish().await;
+    relay.stop();
+}
+
+/// A container of this node that no record speaks of, as after a state that was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_without_a_record_is_removed_at_the_start() {
+    let Some(place) = docker().await else { return };
+    let mut bench = Bench::new(place).await;
+    let session = bench.hand(caller("acme")).open().await.session_id;
+    bench.kill();
+    std::fs::remove_file(bench.options.state_dir.join(format!("sessions/{session}.json"))).unwrap();
+    assert!(container_is_there(&session));
+    bench.restart().await;
+    until("it is removed", || async { !container_is_there(&session) }).await;
+    bench.finish().await;
+}
+
+/// T7 and the warm cache: a real compiler in a durable workspace, over two sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_cache_is_warm_in_the_next_session() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.workspace("build").await.session_id;
+    hand.write(&session, "Cargo.toml", "[package]\nname = \"demo\"\nversion = \"0.1.0\"\nedition = \"2021\"\n")
+        .await
+        .unwrap();
+    hand.write(&session, "src/main.rs", "fn main() { println!(\"built\"); }\n").await.unwrap();
+    let build =
+        |session: &SandboxId| ExecArgs { timeout_seconds: Some(120), ..command(session, "cargo run --offline") };
+    let cold = hand.try_exec(build(&session)).await.unwrap();
+    assert!(cold.output.contains("Compiling demo") && cold.output.ends_with("built\n"), "{cold:?}");
+    hand.close(&session).await.unwrap();
+    let session = hand.workspace("build").await.session_id;
+    let warm = hand.try_exec(build(&session)).await.unwrap();
+    assert!(!warm.output.contains("Compiling") && warm.output.ends_with("built\n"), "{warm:?}");
+    bench.finish().await;
+}
