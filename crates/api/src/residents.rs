@@ -156,7 +156,7 @@ impl Hearth {
     pub async fn list_residents(&self, caller: &Caller, request: ListRuns) -> Result<Listing<ResidentView>, Fault> {
         self.list_heads(caller, request, true, |head| {
             let body = body_of(head)?;
-            let active = self.residents().is_active(&head.run_id);
+            let owner = self.residents().owner(&head.run_id, body.owner.as_ref());
             Ok(ResidentView {
                 child_run_id: head.run_id.clone(),
                 agent: head.agent.clone(),
@@ -167,7 +167,7 @@ impl Hearth {
                 idle_ttl_seconds: body.idle_ttl_ms / 1000,
                 last_used_at: body.last_used_at,
                 opened_at: head.created_at,
-                owner_replica: active.then(|| self.residents().replica().clone()),
+                owner_replica: owner,
                 epoch: body.epoch.0,
                 turns: body.turns,
                 sandbox_session_id: body.sandbox_session,

@@ -91,6 +91,8 @@ impl Hearth {
         view.epoch = run.epoch.0;
         view.usage = run.usage;
         view.last_used_at = run.last_used_at;
+        view.owner_replica = self.residents().locate(&head.run_id).await.filter(|_| !run.state.is_final());
+        view.resident_state = view.resident_state.map(|_| resident_state(view.owner_replica.as_ref()));
         Ok(view)
     }
 
@@ -130,7 +132,7 @@ impl Hearth {
 
     fn run_view(&self, head: &RunHead) -> Result<RunView, Fault> {
         let body = body_of(head)?;
-        let active = self.residents().is_active(&head.run_id);
+        let owner = self.residents().owner(&head.run_id, body.owner.as_ref()).filter(|_| !head.state.is_final());
         let last_turn = body.last_turn.map(|turn| LastTurn {
             turn_id: turn.turn_id,
             outcome: turn.outcome,
@@ -150,12 +152,8 @@ impl Hearth {
             state: head.state,
             last_turn,
             resident: head.resident,
-            resident_state: (head.resident && !head.state.is_final()).then_some(if active {
-                "active"
-            } else {
-                "passivated"
-            }),
-            owner_replica: active.then(|| self.residents().replica().clone()),
+            resident_state: (head.resident && !head.state.is_final()).then_some(resident_state(owner.as_ref())),
+            owner_replica: owner,
             epoch: body.epoch.0,
             turns: body.turns,
             user_id: body.user_id,
@@ -210,6 +208,10 @@ fn prompt_of(request: &CreateRun) -> Result<String, Fault> {
         (None, None) => Err(Fault::invalid("prompt", "absent", "`prompt`, or `segments` in its place")),
         (Some(_), Some(_)) => Err(Fault::invalid("segments", "given beside `prompt`", "one of the two")),
     }
+}
+
+fn resident_state(owner: Option<&hearth_types::ReplicaId>) -> &'static str {
+    if owner.is_some() { "active" } else { "passivated" }
 }
 
 pub(crate) fn body_of(head: &RunHead) -> Result<HeadBody, Fault> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hearth_bus::{Subject, Subscription};
 use hearth_run_core::{Event, Run};
-use hearth_types::{Envelope, RunId, RunState, TurnId};
+use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use tokio::sync::oneshot;
 
 use crate::actor::Message;
@@ -33,6 +33,24 @@ impl Residents {
         }
         let folded = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
         Ok((Box::new(folded.run), String::new()))
+    }
+
+    /// The replica that has the run's activation: this one, or the one that `last` names if it is live.
+    /// A hint for lists, as old as the row that it came with.
+    pub fn owner(&self, run_id: &RunId, last: Option<&ReplicaId>) -> Option<ReplicaId> {
+        if self.is_active(run_id) {
+            return Some(self.replica().clone());
+        }
+        last.filter(|owner| *owner != self.replica() && self.inner.peers.is_live(owner)).cloned()
+    }
+
+    /// The replica that has the run's activation, as the registry knows.
+    pub async fn locate(&self, run_id: &RunId) -> Option<ReplicaId> {
+        if self.is_active(run_id) {
+            return Some(self.replica().clone());
+        }
+        let location = self.inner.registry.locate(run_id).await.ok().flatten()?;
+        self.owner(run_id, Some(&location.replica))
     }
 
     /// The envelope of a turn as it stands now, with the live text of its step wherever that runs.

@@ -305,7 +305,7 @@ impl Residents {
         let start = Box::new(Start { inner: inner.clone(), run, log, parked: parked.clone() });
         let (actor, _) =
             Actor::spawn_linked(None, ResidentActor, start, supervisor.get_cell()).await.map_err(|_| Error::Gone)?;
-        inner.slots.bind(actor.get_id(), run_id.clone());
+        inner.slots.bind(actor.get_id(), run_id.clone(), location.epoch);
         metrics::ACTIVE.inc();
         let registry = inner.registry.clone();
         inner.tasks.spawn(async move {
@@ -319,9 +319,22 @@ impl Residents {
     /// Frees the slot of an actor that took a message and ended without an answer. The supervisor does
     /// the same; whoever is first.
     pub(crate) fn forget_if_stopped(&self, handle: &Handle) {
-        if matches!(handle.actor.get_status(), ActorStatus::Stopping | ActorStatus::Stopped) {
-            self.inner.slots.remove_actor(handle.actor.get_id());
+        if matches!(handle.actor.get_status(), ActorStatus::Stopping | ActorStatus::Stopped)
+            && let Some((run_id, epoch)) = self.inner.slots.remove_actor(handle.actor.get_id())
+        {
+            self.release(run_id, epoch);
         }
+    }
+
+    /// Tells the registry that an activation has ended here.
+    pub(crate) fn release(&self, run_id: RunId, epoch: Epoch) {
+        let inner = self.inner.clone();
+        let location = Location { replica: self.replica().clone(), epoch };
+        self.inner.tasks.spawn(async move {
+            if let Err(error) = inner.registry.release(&run_id, &location).await {
+                tracing::debug!(%error, "a location was not released; whoever asks here is told");
+            }
+        });
     }
 
     /// Takes a run up if it needs an owner.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hearth_types::{RunId, Timestamp};
+use hearth_types::{Epoch, RunId, Timestamp};
 use ractor::{ActorId, ActorRef};
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -35,7 +35,7 @@ pub(crate) struct Slot(pub OnceCell<Handle>);
 #[derive(Default)]
 struct Table {
     slots: HashMap<RunId, Arc<Slot>>,
-    actors: HashMap<ActorId, RunId>,
+    actors: HashMap<ActorId, (RunId, Epoch)>,
 }
 
 #[derive(Default)]
@@ -56,8 +56,8 @@ impl Slots {
     }
 
     /// Remembers whose actor this is, so that its end finds the slot.
-    pub fn bind(&self, actor: ActorId, run_id: RunId) {
-        self.table().actors.insert(actor, run_id);
+    pub fn bind(&self, actor: ActorId, run_id: RunId, epoch: Epoch) {
+        self.table().actors.insert(actor, (run_id, epoch));
     }
 
     /// Removes a slot that could not be filled; another's stays.
@@ -68,15 +68,15 @@ impl Slots {
         }
     }
 
-    /// Removes the slot of an actor that has ended, and tells its run.
-    pub fn remove_actor(&self, actor: ActorId) -> Option<RunId> {
+    /// Removes the slot of an actor that has ended, and tells what it was.
+    pub fn remove_actor(&self, actor: ActorId) -> Option<(RunId, Epoch)> {
         let mut table = self.table();
-        let run_id = table.actors.remove(&actor)?;
+        let (run_id, epoch) = table.actors.remove(&actor)?;
         let is_its = |slot: &Arc<Slot>| slot.0.get().is_none_or(|handle| handle.actor.get_id() == actor);
         if table.slots.get(&run_id).is_some_and(is_its) {
             table.slots.remove(&run_id);
         }
-        Some(run_id)
+        Some((run_id, epoch))
     }
 
     pub fn all(&self) -> Vec<(RunId, Handle)> {

@@ -36,7 +36,8 @@ impl Actor for Supervisor {
         };
         metrics::ACTIVE.dec();
         let Some(inner) = inner.upgrade() else { return Ok(()) };
-        let Some(run_id) = inner.slots.remove_actor(cell.get_id()) else { return Ok(()) };
+        let Some((run_id, epoch)) = inner.slots.remove_actor(cell.get_id()) else { return Ok(()) };
+        crate::Residents::from_inner(inner.clone()).release(run_id.clone(), epoch);
         if let Some(error) = failure {
             tracing::error!(%run_id, %error, "an activation failed; its run goes on from the journal");
             wake(&inner, run_id);
