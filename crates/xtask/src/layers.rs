@@ -11,12 +11,15 @@ use crate::failure::Failure;
 use crate::process;
 
 /// Level, folder, crate.
-const LAYOUT: [(u8, &str, &str); 19] = [
+const LAYOUT: [(u8, &str, &str); 20] = [
     (0, "crates/types", "hearth-types"),
     (0, "crates/telemetry", "hearth-telemetry"),
+    (1, "crates/proto", "hearth-proto"),
     (1, "crates/run-core", "hearth-run-core"),
     (1, "crates/library", "hearth-library"),
     (1, "crates/client", "hearth-client"),
+    // A service by what it does; this low because it uses no crate, and its wire is spoken by level 2.
+    (1, "services/sandbox-init", "hearth-sandbox-init"),
     (2, "crates/registry", "hearth-registry"),
     (2, "crates/bus", "hearth-bus"),
     (2, "crates/journal", "hearth-journal"),
@@ -26,7 +29,6 @@ const LAYOUT: [(u8, &str, &str); 19] = [
     (4, "crates/residency", "hearth-residency"),
     (5, "crates/api", "hearth-api"),
     (6, "services/control-plane", "hearth-control-plane"),
-    (6, "services/sandbox-init", "hearth-sandbox-init"),
     (6, "services/hearth", "hearth"),
     (7, "tests", "hearth-tests"),
     (7, "tests/sim", "hearth-sim"),

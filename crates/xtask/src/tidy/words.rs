@@ -29,16 +29,20 @@ fn entries(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(": "))
 }
 
-/// `*Word` is the end of a longer name; anything else is a word by itself.
+/// `*Word` is the end of the name of a type that is declared here; anything else is a word by itself.
 fn contains_term(line: &str, term: &str) -> bool {
     match term.strip_prefix('*') {
         None => contains_word(line, term),
-        Some(end) => line.match_indices(end).any(|(at, _)| {
-            let before = line.get(..at).and_then(|text| text.chars().next_back());
-            let after = line.get(at + end.len()..).and_then(|text| text.chars().next());
-            before.is_some_and(char::is_alphanumeric) && !after.is_some_and(|c| c.is_alphanumeric() || c == '_')
-        }),
+        Some(end) => declared_name(line).is_some_and(|name| name.len() > end.len() && name.ends_with(end)),
     }
+}
+
+fn declared_name(line: &str) -> Option<&str> {
+    let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    let keyword = words.next()?;
+    let rest = words.next()?;
+    let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+    matches!(keyword, "struct" | "enum" | "trait" | "type" | "class" | "interface").then_some(name)
 }
 
 #[cfg(test)]
@@ -47,9 +51,10 @@ mod tests {
 
     #[test]
     fn a_term_is_a_word_or_the_end_of_a_name() {
-        assert!(contains_term("struct SessionKeeper {", "*Keeper"));
-        assert!(!contains_term("the Keeper of", "*Keeper"));
-        assert!(!contains_term("SessionKeepers", "*Keeper"));
+        assert!(contains_term("pub(crate) struct SessionKeeper<T> {", "*Keeper"));
+        assert!(contains_term("type SessionKeeper = u8;", "*Keeper"));
+        assert!(!contains_term("use other::SessionKeeper;", "*Keeper"));
+        assert!(!contains_term("struct SessionKeepers {", "*Keeper"));
         assert!(contains_term("a shiny start", "shiny"));
         assert_eq!(
             entries("# remark\n*Thing: it names nothing\n").collect::<Vec<_>>(),
