@@ -230,6 +230,7 @@ fn body(event: Event, step_text: &str) -> Option<(&'static str, Value)> {
         | Event::Closing { .. }
         | Event::Released
         | Event::Snapshot { .. }
+        | Event::SandboxBound { .. }
         | Event::KeyUsed { .. } => return None,
     })
 }

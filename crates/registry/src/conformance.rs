@@ -7,11 +7,11 @@ use std::any::Any;
 use std::future::Future;
 use std::time::Duration;
 
-use hearth_types::{Epoch, ReplicaId, RunId, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::{Location, Registry, ReplicaRow, SharedRegistry};
+use crate::{Location, NodeRow, Registry, ReplicaRow, SharedRegistry};
 
 /// One empty store, as several users of it see it.
 pub struct Store {
@@ -63,6 +63,7 @@ where
         a_heartbeat_replaces_the_row,
         a_replica_that_leaves_is_gone_at_once,
         replicas_come_in_the_order_of_their_ids,
+        a_node_lives_as_long_as_its_lease_and_is_no_replica,
     );
 }
 
@@ -97,6 +98,39 @@ async fn nothing_is_known_at_first(store: &Store) {
     assert_eq!(store.first().replicas().await.unwrap(), vec![]);
     store.first().release(&run("a"), &at("r", 1)).await.unwrap();
     store.first().leave(&ReplicaId::parse("r").unwrap()).await.unwrap();
+}
+
+fn node(name: &str) -> NodeRow {
+    NodeRow {
+        node: name.to_owned(),
+        url: "http://127.0.0.1:9000".into(),
+        version: "0.1.0".into(),
+        started_at: Timestamp::from_millis(1_764_511_200_007),
+        draining: false,
+        sessions: 2,
+        max_sessions: 40,
+        levels: vec![Isolation::L2],
+        runtimes: vec!["runc".into()],
+        image: "hearth-session:latest".into(),
+        workspaces: true,
+    }
+}
+
+async fn a_node_lives_as_long_as_its_lease_and_is_no_replica(store: &Store) {
+    store.first().announce(node("n2"), LONG).await.unwrap();
+    store.first().announce(node("n1"), LONG).await.unwrap();
+    assert_eq!(store.second().nodes().await.unwrap(), vec![node("n1"), node("n2")]);
+    assert_eq!(store.second().replicas().await.unwrap(), vec![]);
+    store.first().announce(NodeRow { draining: true, ..node("n1") }, LONG).await.unwrap();
+    assert!(store.second().nodes().await.unwrap().first().is_some_and(|row| row.draining));
+    store.second().withdraw("n1").await.unwrap();
+    store.second().withdraw("n1").await.unwrap();
+    store.first().announce(node("n2"), Duration::from_millis(50)).await.unwrap();
+    let until = tokio::time::Instant::now() + LONG;
+    while !store.first().nodes().await.unwrap().is_empty() {
+        assert!(tokio::time::Instant::now() < until, "a lease does not end");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 async fn a_claim_is_seen_by_everybody(store: &Store) {

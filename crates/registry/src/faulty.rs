@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hearth_types::{ReplicaId, RunId, SeededRandom};
 
-use crate::{Error, Location, Registry, ReplicaRow};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +100,18 @@ impl<R: Registry> Registry for FaultyRegistry<R> {
 
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
         self.befall(self.inner.replicas()).await
+    }
+
+    async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), Error> {
+        self.befall(self.inner.announce(row, lease)).await
+    }
+
+    async fn withdraw(&self, node: &str) -> Result<(), Error> {
+        self.befall(self.inner.withdraw(node)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
+        self.befall(self.inner.nodes()).await
     }
 }
 

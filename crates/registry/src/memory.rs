@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hearth_types::{ReplicaId, RunId};
 use tokio::time::Instant;
 
-use crate::{Error, Location, Registry, ReplicaRow};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
 
 /// Clones share one store. Its clock is tokio's, so that a paused clock decides when a lease ends.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,7 @@ pub struct MemoryRegistry {
 struct Store {
     locations: BTreeMap<RunId, Location>,
     replicas: BTreeMap<ReplicaId, (ReplicaRow, Instant)>,
+    nodes: BTreeMap<String, (NodeRow, Instant)>,
 }
 
 impl MemoryRegistry {
@@ -97,6 +98,25 @@ impl Registry for MemoryRegistry {
         let now = Instant::now();
         let store = self.store();
         Ok(store.replicas.values().filter(|(_, until)| *until > now).map(|(row, _)| row.clone()).collect())
+    }
+
+    async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut store = self.store();
+        store.nodes.retain(|_, (_, until)| *until > now);
+        store.nodes.insert(row.node.clone(), (row, now + lease));
+        Ok(())
+    }
+
+    async fn withdraw(&self, node: &str) -> Result<(), Error> {
+        self.store().nodes.remove(node);
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
+        let now = Instant::now();
+        let store = self.store();
+        Ok(store.nodes.values().filter(|(_, until)| *until > now).map(|(row, _)| row.clone()).collect())
     }
 }
 

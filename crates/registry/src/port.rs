@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{Epoch, ReplicaId, RunId, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub type SharedRegistry = Arc<dyn Registry>;
@@ -37,6 +37,26 @@ pub struct ReplicaRow {
     pub turns: u64,
 }
 
+/// What a sandbox node says of itself at each heartbeat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Of the form of an id.
+    pub node: String,
+    /// Where replicas reach it, such as `http://10.0.0.5:9000`.
+    pub url: String,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub draining: bool,
+    pub sessions: u64,
+    pub max_sessions: u64,
+    pub levels: Vec<Isolation>,
+    pub runtimes: Vec<String>,
+    /// The image of sessions that name none.
+    pub image: String,
+    /// Whether durable workspaces can be had.
+    pub workspaces: bool,
+}
+
 /// - **Order.** A claim replaces a location only if its epoch is higher; a release removes one only if
 ///   replica and epoch are those of the location. So late messages of an older activation change nothing.
 /// - **Durability.** None. An empty answer proves nothing.
@@ -57,4 +77,13 @@ pub trait Registry: Send + Sync + 'static {
 
     /// The replicas whose lease has not run out, in the order of their ids.
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error>;
+
+    /// Writes a sandbox node's row and makes it live for `lease` of the store's clock.
+    async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), Error>;
+
+    /// Removes a node's row at once (a clean stop).
+    async fn withdraw(&self, node: &str) -> Result<(), Error>;
+
+    /// The nodes whose lease has not run out, in the order of their names.
+    async fn nodes(&self) -> Result<Vec<NodeRow>, Error>;
 }

@@ -78,6 +78,21 @@ impl Residents {
         }
     }
 
+    /// The node that the tree's shared session of a kind is on: the one named, unless the root run has
+    /// another already.
+    pub async fn bind_sandbox(
+        &self,
+        root: &RunId,
+        slot: String,
+        node: String,
+        replaces: Option<String>,
+    ) -> Result<String, Error> {
+        match self.command(root, Command::BindSandbox { slot, node, replaces }).await? {
+            Reply::SandboxBound { node } => Ok(node),
+            _ => Err(Error::Gone),
+        }
+    }
+
     /// Looks at the children that count as live and tells the parent of those that have ended: how
     /// many. An end is announced by the child's own activation; one that died first left it unsaid.
     pub async fn refresh_children(&self, parent: &RunId) -> Result<usize, Error> {

@@ -58,7 +58,7 @@ fn refusal_fault(refusal: &Refusal) -> Fault {
         Refusal::QueueFull => FaultCode::QueueFull,
         Refusal::ResidentLimit { .. } => FaultCode::ResidentLimit,
         Refusal::TooDeep => FaultCode::ToolRefused,
-        Refusal::TooManySpawns { .. } => FaultCode::QuotaExceeded,
+        Refusal::TooManySpawns { .. } | Refusal::TooManySandboxes { .. } => FaultCode::QuotaExceeded,
         Refusal::StaleTurn => FaultCode::RunEnded,
     };
     Fault::new(code, refusal.to_string())

@@ -29,6 +29,7 @@ impl Run {
             key_order: VecDeque::new(),
             usage: Usage::default(),
             sandbox_session: None,
+            sandbox_nodes: BTreeMap::new(),
             closing: None,
             closed_descendants: 0,
             fruitless_activations: 0,
@@ -141,6 +142,9 @@ impl Run {
             Event::Snapshot { .. } => {
                 self.snapshot_seq = recorded.seq;
                 return;
+            }
+            Event::SandboxBound { slot, node } => {
+                self.sandbox_nodes.insert(slot.clone(), node.clone());
             }
             Event::KeyUsed { key, result } => self.remember(Some(key), at, result.clone()),
         }

@@ -121,6 +121,11 @@ pub enum Event {
     Closed,
     /// The activation handed the run over in good order.
     Released,
+    /// The tree's shared session of a kind is on this node. Journaled by the root run.
+    SandboxBound {
+        slot: String,
+        node: String,
+    },
     /// The folded state at this event: what a reader needs of everything before it.
     Snapshot {
         run: Box<Run>,

@@ -19,6 +19,8 @@ pub enum Refusal {
     TooDeep,
     #[error("the turn may have {limit} children at once; wait for some to end")]
     TooManySpawns { limit: usize },
+    #[error("the tree has {limit} kinds of sandbox sessions already; use one of those")]
+    TooManySandboxes { limit: usize },
     /// The report of a turn that is no longer the current one.
     #[error("the turn is over")]
     StaleTurn,

@@ -44,6 +44,9 @@ pub struct Run {
     pub key_order: VecDeque<String>,
     pub usage: Usage,
     pub sandbox_session: Option<SandboxId>,
+    /// The node of each kind of shared session of the tree; in the root run only.
+    #[serde(default)]
+    pub sandbox_nodes: BTreeMap<String, String>,
     /// A close is under way; holds the output so far of the turn it cut off.
     pub closing: Option<String>,
     /// Descendants that this run's close has closed.

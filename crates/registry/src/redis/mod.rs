@@ -10,10 +10,15 @@ use async_trait::async_trait;
 use hearth_types::{Epoch, ReplicaId, RunId};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{FromRedisValue, RedisError, ScriptInvocation};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{Error, Location, Registry, ReplicaRow};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
 use scripts::Scripts;
+
+const REPLICAS: &str = "replicas";
+const NODES: &str = "nodes";
 
 /// Where Redis is and what bounds a call.
 #[derive(Debug, Clone)]
@@ -67,9 +72,35 @@ impl RedisRegistry {
         format!("{}:run:{{{run}}}", self.options.prefix)
     }
 
-    fn replica_keys(&self) -> [String; 2] {
+    /// The leases and the rows of the members of one kind, in one slot.
+    fn member_keys(&self, members: &str) -> [String; 2] {
         let prefix = &self.options.prefix;
-        [format!("{{{prefix}:replicas}}:leases"), format!("{{{prefix}:replicas}}:rows")]
+        [format!("{{{prefix}:{members}}}:leases"), format!("{{{prefix}:{members}}}:rows")]
+    }
+
+    async fn beat<T: Serialize>(&self, members: &str, name: &str, row: &T, lease: Duration) -> Result<(), Error> {
+        let text = serde_json::to_string(row).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        let mut invocation = self.scripts.heartbeat.prepare_invoke();
+        invocation.key(&self.member_keys(members)[..]).arg(name).arg(text).arg(millis(lease));
+        self.invoke(&invocation).await
+    }
+
+    async fn depart(&self, members: &str, name: &str) -> Result<(), Error> {
+        let mut invocation = self.scripts.leave.prepare_invoke();
+        invocation.key(&self.member_keys(members)[..]).arg(name);
+        self.invoke(&invocation).await
+    }
+
+    async fn members<T: DeserializeOwned>(&self, members: &str) -> Result<Vec<T>, Error> {
+        let mut invocation = self.scripts.replicas.prepare_invoke();
+        invocation.key(&self.member_keys(members)[..]);
+        let texts: Vec<Option<String>> = self.invoke(&invocation).await?;
+        let parse = |text: String| {
+            serde_json::from_str::<T>(&text)
+                .inspect_err(|error| tracing::warn!(%error, members, "a member's row cannot be read"))
+                .ok()
+        };
+        Ok(texts.into_iter().flatten().filter_map(parse).collect())
     }
 
     async fn invoke<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Error> {
@@ -117,29 +148,30 @@ impl Registry for RedisRegistry {
     }
 
     async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
-        let text = serde_json::to_string(&row).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
-        let mut invocation = self.scripts.heartbeat.prepare_invoke();
-        invocation.key(&self.replica_keys()[..]).arg(row.replica.as_str()).arg(text).arg(millis(lease));
-        self.invoke(&invocation).await
+        self.beat(REPLICAS, row.replica.as_str(), &row, lease).await
     }
 
     async fn leave(&self, replica: &ReplicaId) -> Result<(), Error> {
-        let mut invocation = self.scripts.leave.prepare_invoke();
-        invocation.key(&self.replica_keys()[..]).arg(replica.as_str());
-        self.invoke(&invocation).await
+        self.depart(REPLICAS, replica.as_str()).await
     }
 
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, Error> {
-        let mut invocation = self.scripts.replicas.prepare_invoke();
-        invocation.key(&self.replica_keys()[..]);
-        let texts: Vec<Option<String>> = self.invoke(&invocation).await?;
-        let parse = |text: String| {
-            serde_json::from_str::<ReplicaRow>(&text)
-                .inspect_err(|error| tracing::warn!(%error, "a replica's row cannot be read"))
-                .ok()
-        };
-        let mut rows: Vec<ReplicaRow> = texts.into_iter().flatten().filter_map(parse).collect();
+        let mut rows: Vec<ReplicaRow> = self.members(REPLICAS).await?;
         rows.sort_by(|a, b| a.replica.cmp(&b.replica));
+        Ok(rows)
+    }
+
+    async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), Error> {
+        self.beat(NODES, &row.node, &row, lease).await
+    }
+
+    async fn withdraw(&self, node: &str) -> Result<(), Error> {
+        self.depart(NODES, node).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
+        let mut rows: Vec<NodeRow> = self.members(NODES).await?;
+        rows.sort_by(|a, b| a.node.cmp(&b.node));
         Ok(rows)
     }
 }

@@ -130,7 +130,7 @@ async fn a_registry_can_be_made_before_its_server_is_there() {
 async fn keys_of_a_script_are_in_one_slot() {
     let registry = RedisRegistry::new(RedisOptions::at("redis://127.0.0.1:1")).unwrap();
     let tag = |key: &str| key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).unwrap().0.to_owned();
-    let [leases, rows] = registry.replica_keys();
+    let [leases, rows] = registry.member_keys(super::REPLICAS);
     assert_eq!(tag(&leases), tag(&rows));
     assert_eq!(tag(&registry.run_key(&RunId::parse("run_a").unwrap())), "run_a");
 }

@@ -3,7 +3,7 @@
 use hearth_types::{RunId, RunState, limits};
 
 use super::{ChildEnd, Decision, OpenChild, Reply, refuse_if_over};
-use crate::{ChildKind, Event, Refusal, Run};
+use crate::{ChildKind, Effect, Event, Refusal, Run};
 
 pub(super) fn open(run: &Run, open: &OpenChild) -> Result<Decision, Refusal> {
     if let Some(child) = run.children.get(&open.spec.run_id) {
@@ -57,7 +57,7 @@ pub(super) fn refused(run: &Run, child_run_id: &RunId) -> Decision {
     match run.children.get(child_run_id) {
         Some(child) if child.unconfirmed.is_some() => {
             let event = Event::ChildRefused { child_run_id: child_run_id.clone() };
-            Decision::of(vec![event], Vec::new(), Reply::Done)
+            Decision::of(vec![event], once_gone(run, child_run_id), Reply::Done)
         }
         _ => Decision::nothing(Reply::Done),
     }
@@ -75,5 +75,11 @@ pub(super) fn ended(run: &Run, end: &ChildEnd) -> Decision {
         state: end.state,
         closed_descendants: by_this_close,
     };
-    Decision::of(vec![event], Vec::new(), Reply::Done)
+    Decision::of(vec![event], once_gone(run, &end.child_run_id), Reply::Done)
+}
+
+/// What follows once this child lives no more: a run that has ended announces that with its last child.
+fn once_gone(run: &Run, child_run_id: &RunId) -> Vec<Effect> {
+    let last = run.live_children().all(|(id, _)| id == child_run_id);
+    if last && run.state.is_final() { vec![Effect::AnnounceEnd] } else { Vec::new() }
 }

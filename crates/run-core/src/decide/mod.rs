@@ -2,6 +2,7 @@
 
 mod accept;
 mod activate;
+mod bind;
 mod cancel;
 mod children;
 mod close;
@@ -44,6 +45,8 @@ pub enum Command {
         turn_id: TurnId,
         blocker: Blocker,
     },
+    /// Where the tree's shared session of a kind is to be, if it is nowhere yet, or on `replaces`.
+    BindSandbox { slot: String, node: String, replaces: Option<String> },
     /// The subtree is down.
     Settle,
     /// Time has passed. `partial` is the output so far of the running turn.
@@ -126,6 +129,7 @@ pub enum Reply {
     Cancelled { turn_id: Option<TurnId>, stopped: bool, replayed: bool },
     Closing { initiated: bool, replayed: bool },
     ChildOpened { turn_id: TurnId, existed: bool },
+    SandboxBound { node: String },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +171,7 @@ pub(crate) fn sound(run: &Run, command: &Command, now: Timestamp) -> Result<Deci
         Command::StepFinished(report) => step::finished(run, report),
         Command::ToolFinished(report) => step::tool_finished(run, report),
         Command::Block { turn_id, blocker } => step::blocked(run, turn_id, blocker),
+        Command::BindSandbox { slot, node, replaces } => bind::decide(run, slot, node, replaces.as_deref()),
         Command::Settle => Ok(close::settle(run)),
         Command::Tick { partial } => Ok(tick::decide(run, partial, now)),
         Command::Release => Ok(activate::release(run)),

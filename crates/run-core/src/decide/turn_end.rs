@@ -47,7 +47,8 @@ pub(super) fn end_turn(run: &Run, turn: &Turn, end: TurnEnd, events: &mut Vec<Ev
             effects.push(Effect::CloseChild { child_run_id: id.clone() });
         }
     }
-    if state.is_final() {
+    // An end is announced once the subtree is down: whoever closes this run then knows that of all of it.
+    if state.is_final() && run.live_children().next().is_none() {
         effects.push(Effect::AnnounceEnd);
     }
     match next {
