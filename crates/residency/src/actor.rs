@@ -55,7 +55,7 @@ pub(crate) enum Message {
         turn_id: TurnId,
         reply: oneshot::Sender<Option<Envelope>>,
     },
-    /// Answered when the run is final.
+    /// Answered when the run is final and nothing lives below it.
     AwaitEnd {
         reply: oneshot::Sender<(RunState, u64)>,
     },
@@ -156,7 +156,7 @@ impl Actor for ResidentActor {
             }
             Message::AwaitTurn { turn_id, reply } => state.await_turn(turn_id, reply),
             Message::AwaitEnd { reply } => {
-                if state.run.state.is_final() {
+                if state.run.is_down() {
                     reply.send((state.run.state, state.run.closed_descendants)).ok();
                 } else if state.end_waiters.len() < MAX_WAITERS {
                     state.end_waiters.push(reply);
@@ -297,7 +297,7 @@ impl State {
         for (turn_id, reply) in self.turn_waiters.extract_if(.., |(turn_id, _)| over(turn_id)) {
             reply.send(run.envelope(&turn_id, "")).ok();
         }
-        if run.state.is_final() {
+        if run.is_down() {
             for reply in self.end_waiters.drain(..) {
                 reply.send((run.state, run.closed_descendants)).ok();
             }

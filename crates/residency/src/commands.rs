@@ -100,7 +100,7 @@ impl Residents {
         let mut ended = 0;
         for (child_run_id, _) in run.live_children() {
             let Ok((child, _)) = self.look(child_run_id).await else { continue };
-            if child.state.is_final() {
+            if child.is_down() {
                 let end = hearth_run_core::ChildEnd {
                     child_run_id: child_run_id.clone(),
                     state: child.state,

@@ -137,7 +137,8 @@ impl Residents {
         }
     }
 
-    /// Waits until a run is final: its state, and how many descendants its close has closed.
+    /// Waits until a run is final and nothing lives below it: its state, and how many descendants its
+    /// close has closed.
     pub async fn await_end(&self, run_id: &RunId) -> Result<(RunState, u64), Error> {
         loop {
             if self.is_draining() {
@@ -148,13 +149,13 @@ impl Residents {
                 Place::There { .. } => self.watch(run_id).await,
             };
             let (run, _) = self.look(run_id).await?;
-            if run.state.is_final() {
+            if run.is_down() {
                 return Ok((run.state, run.closed_descendants));
             }
             if events.is_some() {
                 let ends = |event: &Event| {
                     matches!(event, Event::TurnEnded { state, .. } if state.is_final())
-                        || matches!(event, Event::Closed)
+                        || matches!(event, Event::Closed | Event::ChildEnded { .. } | Event::ChildRefused { .. })
                 };
                 heard(events.as_mut(), ends).await;
                 continue;

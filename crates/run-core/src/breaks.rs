@@ -146,7 +146,8 @@ fn forget_a_child(run: &Run, command: &Command, now: Timestamp) -> Decided {
 
 fn forget_the_children(run: &Run, command: &Command, now: Timestamp) -> Decided {
     let mut decision = sound(run, command, now)?;
-    if decision.effects.contains(&Effect::AnnounceEnd) {
+    let ends = |event: &Event| matches!(event, Event::TurnEnded { state, .. } if state.is_final());
+    if decision.events.iter().any(ends) {
         decision.effects.retain(|effect| !matches!(effect, Effect::CloseChild { .. }));
     }
     Ok(decision)

@@ -18,7 +18,8 @@ pub enum Effect {
     /// All children are being closed: once they are, and the tree's sandboxes too where this run is
     /// its root, settle.
     Settle,
-    /// The run is final: tell the parent, and end the tree's sandboxes where this run is its root.
+    /// The run is final and its subtree down: tell the parent, and end the tree's sandboxes where this
+    /// run is its root.
     AnnounceEnd,
 }
 
@@ -34,9 +35,8 @@ pub fn pending_effects(run: &Run) -> Vec<Effect> {
 pub(crate) fn under_way(run: &Run) -> Vec<Effect> {
     let close = |id: &RunId| Effect::CloseChild { child_run_id: id.clone() };
     if run.state.is_final() {
-        let mut effects: Vec<Effect> = run.live_children().map(|(id, _)| close(id)).collect();
-        effects.push(Effect::AnnounceEnd);
-        return effects;
+        let effects: Vec<Effect> = run.live_children().map(|(id, _)| close(id)).collect();
+        return if effects.is_empty() { vec![Effect::AnnounceEnd] } else { effects };
     }
     if run.closing.is_some() {
         let mut effects: Vec<Effect> = run.live_children().map(|(id, _)| close(id)).collect();

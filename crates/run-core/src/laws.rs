@@ -212,7 +212,7 @@ impl Laws {
             }
             Event::Closed => self.finish(RunState::Closed),
             Event::KeyUsed { key, result } => self.key(Some(key), || result.clone()),
-            Event::Activated { .. } | Event::Released | Event::Snapshot { .. } => Ok(()),
+            Event::Activated { .. } | Event::Released | Event::Snapshot { .. } | Event::SandboxBound { .. } => Ok(()),
         }
     }
 

@@ -153,6 +153,11 @@ impl Run {
         self.current.is_some() || self.closing.is_some() || self.children.values().any(Child::needs_parent)
     }
 
+    /// The run has ended and nothing lives below it.
+    pub fn is_down(&self) -> bool {
+        self.state.is_final() && self.live_children().next().is_none()
+    }
+
     pub fn live_children(&self) -> impl Iterator<Item = (&RunId, &Child)> {
         self.children.iter().filter(|(_, child)| child.state.is_none())
     }

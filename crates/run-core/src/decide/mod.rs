@@ -46,7 +46,11 @@ pub enum Command {
         blocker: Blocker,
     },
     /// Where the tree's shared session of a kind is to be, if it is nowhere yet, or on `replaces`.
-    BindSandbox { slot: String, node: String, replaces: Option<String> },
+    BindSandbox {
+        slot: String,
+        node: String,
+        replaces: Option<String>,
+    },
     /// The subtree is down.
     Settle,
     /// Time has passed. `partial` is the output so far of the running turn.

@@ -156,7 +156,7 @@ impl World {
                 run.queue.len().max(steered) == limits::MAX_QUEUED_TURNS
             }
             Refusal::ResidentLimit { limit } => run.live_residents() == *limit as usize,
-            Refusal::TooDeep | Refusal::StaleTurn => true,
+            Refusal::TooDeep | Refusal::StaleTurn | Refusal::TooManySandboxes { .. } => true,
             Refusal::TooManySpawns { limit } => run.live_children().count() >= *limit,
         };
         assert!(told, "refused for a reason that does not hold: {refusal}");
@@ -192,7 +192,8 @@ impl World {
                 expected.push(Effect::CloseChild { child_run_id: id.clone() });
             }
         }
-        if self.run.state.is_final() && !before.state.is_final() {
+        let down = |run: &Run| run.state.is_final() && run.live_children().next().is_none();
+        if down(&self.run) && !down(before) {
             self.announced += 1;
             expected.push(Effect::AnnounceEnd);
         }
@@ -264,7 +265,8 @@ impl World {
         let waits_for_spawn = laws.live_children().any(|(_, child)| child.kind == ChildKind::Spawn);
         assert_eq!(run.wakes(), needs_owner || (waits_for_spawn && !over), "{run:#?}");
         match (laws.end, laws.closing, laws.current()) {
-            (Some(_), ..) => expected.push(Effect::AnnounceEnd),
+            (Some(_), ..) if expected.is_empty() => expected.push(Effect::AnnounceEnd),
+            (Some(_), ..) => {}
             (None, true, _) => expected.push(Effect::Settle),
             (None, false, Some(turn_id)) => expected.push(Effect::StartTurn { turn_id: turn_id.clone() }),
             (None, false, None) => {}
