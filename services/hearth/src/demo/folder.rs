@@ -108,9 +108,16 @@ pub fn cache_root() -> PathBuf {
     }
 }
 
+/// Makes the folder unless it is there; one that is somebody else's is refused, for among the temporary
+/// files anybody could have made it.
 fn private_folder(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let found = std::fs::symlink_metadata(path)?;
+    if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{} belongs to somebody else", path.display())))
 }
 
 fn locked(folder: &Path) -> io::Result<Option<File>> {

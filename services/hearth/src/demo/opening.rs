@@ -46,8 +46,10 @@ pub async fn replica(stage: &mut Stage) -> Result<(), Trouble> {
         stage.start_replica().await?;
     }
     if remains {
-        let closed = stage.close_all().await?;
-        telling.note(&format!("an earlier demo was cut off; {} of it closed", counted(closed, "run")));
+        match stage.close_all().await? {
+            0 => telling.note("an earlier demo left its journal; it goes with this one's"),
+            open => telling.note(&format!("an earlier demo was cut off; {} of it closed", counted(open, "run"))),
+        }
     }
     let took = busy.elapsed();
     drop(busy);
