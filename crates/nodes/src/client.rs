@@ -1,0 +1,146 @@
+//! Calls to one node.
+
+use std::time::Duration;
+
+use hearth_proto::v1::sandbox_node_client::SandboxNodeClient;
+use hearth_proto::v1::{
+    CallRequest, Caller as WireCaller, CloseTreeRequest, ListAllRequest, call_reply, close_tree_reply, list_all_reply,
+};
+use hearth_sandbox::Caller;
+use hearth_types::{Fault, RunId};
+use serde_json::Value;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Bytes of one message: a file of 16 MiB as base64, and what is around it.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+/// How long a connection may be silent before it is probed, and how long the probe may take.
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+
+/// Why a call has no outcome. Every call can be repeated.
+#[derive(Debug)]
+pub(crate) enum NoOutcome {
+    /// The node was not reached, or was lost; what became of the call is unknown.
+    Lost(String),
+    /// The node refused the caller's token.
+    Refused(String),
+}
+
+/// What a node is asked; the same again when the first answer was lost.
+pub(crate) enum Question<'q> {
+    Call { caller: &'q Caller, tool: &'static str, args: Value },
+    CloseTree { caller: &'q Caller, root_run: &'q RunId, tombstone: bool },
+    ListAll,
+}
+
+/// The way to one node. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct NodeClient {
+    inner: SandboxNodeClient<Channel>,
+    token: Option<AsciiMetadataValue>,
+}
+
+impl NodeClient {
+    /// Connects at the first call, and again whenever the connection is lost.
+    pub fn new(url: &str, token: Option<&str>) -> Result<Self, NoOutcome> {
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|error| NoOutcome::Lost(format!("{url} is no address: {error}")))?
+            .connect_timeout(CONNECT_WITHIN)
+            .http2_keep_alive_interval(PROBE_AFTER)
+            .keep_alive_timeout(PROBE_AFTER)
+            .keep_alive_while_idle(true);
+        let token = token.and_then(|token| AsciiMetadataValue::try_from(format!("Bearer {token}")).ok());
+        let inner = SandboxNodeClient::new(endpoint.connect_lazy())
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES);
+        Ok(Self { inner, token })
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let metadata = request.metadata_mut();
+        if let Some(token) = &self.token {
+            metadata.insert("authorization", token.clone());
+        }
+        let trace = hearth_telemetry::current_trace();
+        if let Some(value) = trace.and_then(|trace| AsciiMetadataValue::try_from(trace.as_str()).ok()) {
+            metadata.insert("traceparent", value);
+        }
+        request
+    }
+
+    /// The answer as JSON: a tool's result, a count, or a list.
+    pub async fn ask(&self, question: &Question<'_>) -> Result<Result<Value, Fault>, NoOutcome> {
+        match question {
+            Question::Call { caller, tool, args } => self.call(caller, tool, args).await,
+            Question::CloseTree { caller, root_run, tombstone } => self.close_tree(caller, root_run, *tombstone).await,
+            Question::ListAll => self.list_all().await,
+        }
+    }
+
+    async fn call(&self, caller: &Caller, tool: &str, args: &Value) -> Result<Result<Value, Fault>, NoOutcome> {
+        let message = CallRequest {
+            caller: Some(wire_caller(caller)),
+            tool: tool.to_owned(),
+            arguments: args.to_string().into_bytes(),
+        };
+        let reply = self.inner.clone().call(self.request(message)).await.map_err(lost)?.into_inner();
+        match reply.outcome {
+            Some(call_reply::Outcome::Result(bytes)) => decode(&bytes).map(Ok),
+            Some(call_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
+            None => Err(empty()),
+        }
+    }
+
+    async fn close_tree(
+        &self,
+        caller: &Caller,
+        root_run: &RunId,
+        tombstone: bool,
+    ) -> Result<Result<Value, Fault>, NoOutcome> {
+        let message = CloseTreeRequest { caller: Some(wire_caller(caller)), root_run: root_run.to_string(), tombstone };
+        let reply = self.inner.clone().close_tree(self.request(message)).await.map_err(lost)?.into_inner();
+        match reply.outcome {
+            Some(close_tree_reply::Outcome::Closed(closed)) => Ok(Ok(closed.into())),
+            Some(close_tree_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
+            None => Err(empty()),
+        }
+    }
+
+    async fn list_all(&self) -> Result<Result<Value, Fault>, NoOutcome> {
+        let reply = self.inner.clone().list_all(self.request(ListAllRequest {})).await.map_err(lost)?.into_inner();
+        match reply.outcome {
+            Some(list_all_reply::Outcome::Sessions(bytes)) => decode(&bytes).map(Ok),
+            Some(list_all_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
+            None => Err(empty()),
+        }
+    }
+}
+
+fn empty() -> NoOutcome {
+    NoOutcome::Lost("an empty answer".to_owned())
+}
+
+fn lost(status: Status) -> NoOutcome {
+    match status.code() {
+        tonic::Code::Unauthenticated | tonic::Code::PermissionDenied => NoOutcome::Refused(status.message().to_owned()),
+        _ => NoOutcome::Lost(status.to_string()),
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, NoOutcome> {
+    serde_json::from_slice(bytes).map_err(|error| NoOutcome::Lost(format!("not understood: {error}")))
+}
+
+fn wire_caller(caller: &Caller) -> WireCaller {
+    let text = |run: &Option<RunId>| run.as_ref().map(ToString::to_string).unwrap_or_default();
+    WireCaller {
+        principal: caller.principal.clone(),
+        root_run: text(&caller.root_run),
+        run: text(&caller.run),
+        call: caller.call.clone().unwrap_or_default(),
+        secrets: caller.secrets.clone().into_iter().collect(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Which node takes a session. Pure.
+
+use hearth_registry::NodeRow;
+use hearth_types::{Fault, FaultCode, Isolation, derive_hex};
+
+/// What a session asks of its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub isolation: Option<Isolation>,
+    pub runtime: Option<String>,
+    pub workspace: bool,
+    /// Sessions of one affinity go to one node as long as the nodes stay the same: those that use one
+    /// workspace, and an open that is repeated.
+    pub affinity: String,
+}
+
+/// The node for a session: of those that can have it, the one that its affinity ranks first.
+/// Rendezvous hashing: a node that comes or goes moves only the sessions that it gets or had.
+///
+/// # Errors
+/// `unavailable` without any node, `isolation_unavailable` where none has the level or runtime,
+/// `quota_exceeded` where all that have it are full.
+pub fn choose<'n>(nodes: &'n [NodeRow], wanted: &Wanted) -> Result<&'n NodeRow, Fault> {
+    let serving: Vec<&NodeRow> = nodes.iter().filter(|node| !node.draining).collect();
+    if serving.is_empty() {
+        return Err(Fault::unavailable("no sandbox node is there; start one with `hearth node`"));
+    }
+    let strong: Vec<&NodeRow> = serving.into_iter().filter(|node| has_level(node, wanted)).collect();
+    if strong.is_empty() {
+        return Err(Fault::new(
+            FaultCode::IsolationUnavailable,
+            "no sandbox node offers the isolation or runtime asked for; nothing weaker was tried",
+        ));
+    }
+    let fitting: Vec<&NodeRow> = strong.into_iter().filter(|node| !wanted.workspace || node.workspaces).collect();
+    if fitting.is_empty() {
+        return Err(Fault::new(
+            FaultCode::ToolRefused,
+            "no sandbox node keeps durable workspaces; leave `workspace` out, or set SANDBOX_WORKSPACE_ROOT on a node",
+        ));
+    }
+    let rank = |node: &&NodeRow| derive_hex(&["placement", &wanted.affinity, &node.node]);
+    fitting.into_iter().filter(|node| node.sessions < node.max_sessions).max_by_key(rank).ok_or_else(|| {
+        Fault::new(FaultCode::QuotaExceeded, "every sandbox node is full; close a session, or try again")
+    })
+}
+
+fn has_level(node: &NodeRow, wanted: &Wanted) -> bool {
+    wanted.isolation.is_none_or(|level| node.levels.iter().any(|offered| *offered >= level))
+        && wanted.runtime.as_ref().is_none_or(|runtime| node.runtimes.contains(runtime))
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_types::Timestamp;
+
+    use super::*;
+
+    fn node(name: &str) -> NodeRow {
+        NodeRow {
+            node: name.to_owned(),
+            url: String::new(),
+            version: String::new(),
+            started_at: Timestamp::from_millis(0),
+            draining: false,
+            sessions: 0,
+            max_sessions: 2,
+            levels: vec![Isolation::L2],
+            runtimes: vec!["runc".to_owned()],
+            image: String::new(),
+            workspaces: true,
+        }
+    }
+
+    fn affinity(text: &str) -> Wanted {
+        Wanted { affinity: text.to_owned(), ..Wanted::default() }
+    }
+
+    #[test]
+    fn weaker_isolation_than_asked_for_is_never_given() {
+        let nodes = [node("a"), NodeRow { levels: vec![Isolation::L1], ..node("b") }];
+        for n in 0..50 {
+            let wanted = Wanted { isolation: Some(Isolation::L2), ..affinity(&n.to_string()) };
+            assert_eq!(choose(&nodes, &wanted).unwrap().node, "a");
+        }
+        let wanted = Wanted { isolation: Some(Isolation::L3), ..affinity("x") };
+        assert_eq!(choose(&nodes, &wanted).unwrap_err().code, FaultCode::IsolationUnavailable);
+    }
+
+    #[test]
+    fn a_node_that_goes_moves_only_its_own_sessions() {
+        let nodes = [node("a"), node("b"), node("c")];
+        let mut moved = 0;
+        for n in 0..300 {
+            let wanted = affinity(&n.to_string());
+            let before = choose(&nodes, &wanted).unwrap().node.clone();
+            let after = choose(&nodes[..2], &wanted).unwrap().node.clone();
+            if before == "c" {
+                moved += 1;
+            } else {
+                assert_eq!(before, after);
+            }
+        }
+        assert!((50..150).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn full_and_draining_nodes_get_nothing() {
+        let full = NodeRow { sessions: 2, ..node("a") };
+        assert_eq!(choose(&[full], &affinity("x")).unwrap_err().code, FaultCode::QuotaExceeded);
+        let draining = NodeRow { draining: true, ..node("a") };
+        assert_eq!(choose(&[draining], &affinity("x")).unwrap_err().code, FaultCode::Unavailable);
+    }
+}

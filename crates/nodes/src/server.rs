@@ -1,0 +1,102 @@
+//! The gRPC surface of a node: decode, call the node, encode.
+
+use hearth_proto::v1::sandbox_node_server::{SandboxNode, SandboxNodeServer};
+use hearth_proto::v1::{
+    CallReply, CallRequest, Caller as WireCaller, CloseTreeReply, CloseTreeRequest, ListAllReply, ListAllRequest,
+    call_reply, close_tree_reply, list_all_reply,
+};
+use hearth_sandbox::{Caller, SharedSandboxes};
+use hearth_types::{Fault, RunId, TraceContext};
+use tonic::{Request, Response, Status};
+use tracing::Instrument;
+
+use crate::client::MAX_MESSAGE_BYTES;
+
+/// Serves a node's sandboxes to replicas. The token is checked in front of it.
+pub struct NodeService {
+    sandboxes: SharedSandboxes,
+}
+
+impl NodeService {
+    /// The service, to be added to a router.
+    pub fn server(sandboxes: SharedSandboxes) -> SandboxNodeServer<Self> {
+        SandboxNodeServer::new(Self { sandboxes })
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(MAX_MESSAGE_BYTES)
+    }
+}
+
+fn span<T>(request: &Request<T>, tool: &str) -> tracing::Span {
+    let span = tracing::info_span!("node.call", tool, otel.kind = "server");
+    let parent = request.metadata().get("traceparent").and_then(|value| value.to_str().ok());
+    if let Some(parent) = parent.and_then(TraceContext::parse) {
+        hearth_telemetry::set_parent(&span, &parent);
+    }
+    span
+}
+
+fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(value).map_err(|error| Status::internal(error.to_string()))
+}
+
+fn caller_of(caller: Option<WireCaller>) -> Result<Caller, Fault> {
+    let caller = caller.ok_or_else(|| Fault::invalid("caller", "absent", "who the call is for"))?;
+    let run = |field: &str, text: &str| match text {
+        "" => Ok(None),
+        text => RunId::parse(text).map(Some).map_err(|error| Fault::invalid(field, text, &error.to_string())),
+    };
+    Ok(Caller {
+        root_run: run("root_run", &caller.root_run)?,
+        run: run("run", &caller.run)?,
+        call: Some(caller.call).filter(|call| !call.is_empty()),
+        principal: caller.principal,
+        secrets: caller.secrets.into_iter().collect(),
+    })
+}
+
+#[tonic::async_trait]
+impl SandboxNode for NodeService {
+    async fn call(&self, request: Request<CallRequest>) -> Result<Response<CallReply>, Status> {
+        let span = span(&request, &request.get_ref().tool);
+        let message = request.into_inner();
+        let result = async {
+            let caller = caller_of(message.caller)?;
+            let arguments = serde_json::from_slice(&message.arguments)
+                .map_err(|error| Fault::invalid("arguments", error, "a JSON object"))?;
+            Box::pin(hearth_sandbox::tools::call(&*self.sandboxes, &caller, &message.tool, arguments)).await
+        }
+        .instrument(span)
+        .await;
+        let outcome = match result {
+            Ok(value) => call_reply::Outcome::Result(encode(&value)?),
+            Err(fault) => call_reply::Outcome::Fault(encode(&fault)?),
+        };
+        Ok(Response::new(CallReply { outcome: Some(outcome) }))
+    }
+
+    async fn close_tree(&self, request: Request<CloseTreeRequest>) -> Result<Response<CloseTreeReply>, Status> {
+        let span = span(&request, "close_tree");
+        let message = request.into_inner();
+        let result = async {
+            let caller = caller_of(message.caller)?;
+            let root = RunId::parse(&message.root_run)
+                .map_err(|error| Fault::invalid("root_run", &message.root_run, &error.to_string()))?;
+            self.sandboxes.close_run(&caller, &root, message.tombstone).await
+        }
+        .instrument(span)
+        .await;
+        let outcome = match result {
+            Ok(result) => close_tree_reply::Outcome::Closed(result.closed),
+            Err(fault) => close_tree_reply::Outcome::Fault(encode(&fault)?),
+        };
+        Ok(Response::new(CloseTreeReply { outcome: Some(outcome) }))
+    }
+
+    async fn list_all(&self, _request: Request<ListAllRequest>) -> Result<Response<ListAllReply>, Status> {
+        let outcome = match self.sandboxes.list_all().await {
+            Ok(rows) => list_all_reply::Outcome::Sessions(encode(&rows)?),
+            Err(fault) => list_all_reply::Outcome::Fault(encode(&fault)?),
+        };
+        Ok(Response::new(ListAllReply { outcome: Some(outcome) }))
+    }
+}
