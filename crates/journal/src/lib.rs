@@ -3,12 +3,15 @@
 //!
 //! It does not know what a frame means: encoding and folding belong to `run-core`.
 
+mod admission;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod error;
 mod faulty;
 mod head;
 mod index;
+#[cfg(feature = "cluster")]
+mod jetstream;
 mod memory;
 mod metrics;
 mod port;
@@ -20,6 +23,8 @@ mod tests;
 pub use error::Error;
 pub use faulty::{Fate, FaultyJournal, Odds, Operation};
 pub use head::{HeadPage, HeadQuery, RunHead};
+#[cfg(feature = "cluster")]
+pub use jetstream::{JetStreamJournal, JetStreamOptions};
 pub use memory::MemoryJournal;
 pub use port::{Append, Journal, LogKey, Position, SharedJournal, StoredFrame};
 pub use report::{Finding, Report};

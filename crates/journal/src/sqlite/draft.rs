@@ -25,20 +25,21 @@ pub(super) struct HeadDraft {
 impl Draft {
     pub(super) fn of(append: Append) -> Result<Self, Error> {
         let key = append.key.to_string();
-        let head = match append.head {
-            Some(head) => {
-                let body = serde_json::to_string(&head.body)
-                    .map_err(|error| Error::Corrupt { place: key.clone(), reason: error.to_string() })?;
-                let checksum = head_checksum(&head, &body);
-                Some(HeadDraft { head, body, checksum })
-            }
-            None => None,
-        };
+        let head = append.head.map(HeadDraft::of).transpose()?;
         Ok(Self { key, expected: append.expected, append_id: append.append_id, frame: append.frame, head })
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.frame.len() + self.head.as_ref().map_or(0, |head| head.body.len())
+    }
+}
+
+impl HeadDraft {
+    pub(super) fn of(head: RunHead) -> Result<Self, Error> {
+        let body = serde_json::to_string(&head.body)
+            .map_err(|error| Error::Corrupt { place: head.run_id.to_string(), reason: error.to_string() })?;
+        let checksum = head_checksum(&head, &body);
+        Ok(Self { head, body, checksum })
     }
 }
 

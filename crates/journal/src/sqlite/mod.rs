@@ -4,6 +4,8 @@ mod doctor;
 mod draft;
 mod failure;
 mod frames;
+#[cfg(feature = "cluster")]
+mod head_file;
 mod heads;
 mod lock;
 mod readers;
@@ -17,12 +19,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hearth_types::{RunId, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use crate::admission::Admission;
 use crate::metrics;
 use crate::{Append, Error, HeadPage, HeadQuery, Journal, LogKey, Position, Report, RunHead, StoredFrame};
 use draft::Draft;
+#[cfg(feature = "cluster")]
+pub(crate) use head_file::HeadFile;
 #[cfg(test)]
 pub(crate) use heads::page_plan;
 use lock::FileLock;
@@ -81,12 +85,9 @@ struct Shared {
     readers: Readers,
     writer: Writer,
     _lock: FileLock,
-    room: Arc<Semaphore>,
+    admission: Admission,
     options: SqliteOptions,
 }
-
-/// The byte bound of the queue is counted in these, since a semaphore counts in 32 bits.
-const ROOM_UNIT: usize = 1024;
 
 impl SqliteJournal {
     /// Opens the file, makes it if it is not there, and holds it alone until the last handle is
@@ -97,8 +98,8 @@ impl SqliteJournal {
         let readers = Readers::open(&options)?;
         let bounds = BatchBounds { appends: options.batch_appends.get(), bytes: options.batch_bytes.get() };
         let writer = Writer::start(connection, options.queue_appends.get(), bounds)?;
-        let room = Arc::new(Semaphore::new(options.queue_bytes.get().div_ceil(ROOM_UNIT)));
-        Ok(Self { shared: Arc::new(Shared { readers, writer, _lock: lock, room, options }) })
+        let admission = Admission::new(options.queue_bytes, options.admission);
+        Ok(Self { shared: Arc::new(Shared { readers, writer, _lock: lock, admission, options }) })
     }
 
     /// Walks everything and says what is not as it was written. Long for a large file.
@@ -107,19 +108,8 @@ impl SqliteJournal {
     }
 
     async fn queue(&self, work: Work, bytes: usize) -> Result<Position, Error> {
-        let _room = self.admit(bytes).await?;
+        let _room = self.shared.admission.enter(bytes).await?;
         self.shared.writer.submit(work, self.shared.options.admission).await
-    }
-
-    async fn admit(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
-        let whole = self.shared.options.queue_bytes.get();
-        let units = u32::try_from(bytes.clamp(1, whole).div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX);
-        let admitted = timeout(self.shared.options.admission, self.shared.room.clone().acquire_many_owned(units)).await;
-        match admitted {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(Error::Unavailable { reason: "the journal is closed".into() }),
-            Err(_) => Err(Error::Unavailable { reason: "the queue of appends is full".into() }),
-        }
     }
 }
 
