@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_types::{AgentDefinition, ToolPattern};
 
-use crate::code::{CodeAgents, CodeBounds};
+use crate::code::{CodeAgents, CodeBounds, CodeWorker};
 use crate::dev_exec::{self, DevExec};
 use crate::mock::{self, Mock};
 use crate::{Error, ErrorKind, Model, Models};
@@ -14,11 +14,14 @@ pub struct BuiltInOptions {
     /// Whether `dev/exec` is served. It hands a shell to whoever may prompt it.
     pub dev_exec: bool,
     pub code: CodeBounds,
+    /// Runs programs in a process of its own. `None`: on threads of this one, which a defect of the
+    /// interpreter can then take down with it.
+    pub code_worker: Option<CodeWorker>,
 }
 
 impl Default for BuiltInOptions {
     fn default() -> Self {
-        Self { dev_exec: true, code: CodeBounds::default() }
+        Self { dev_exec: true, code: CodeBounds::default(), code_worker: None }
     }
 }
 
@@ -32,7 +35,7 @@ pub struct BuiltInModels {
 impl BuiltInModels {
     pub fn new(options: BuiltInOptions) -> Self {
         Self {
-            code: Arc::new(CodeAgents::new(options.code)),
+            code: Arc::new(CodeAgents::new(options.code, options.code_worker)),
             mock: Arc::new(Mock),
             dev_exec: options.dev_exec.then(|| Arc::new(DevExec)),
         }

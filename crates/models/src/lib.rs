@@ -10,7 +10,7 @@ mod port;
 mod prompt;
 
 pub use built_in::{BuiltInModels, BuiltInOptions, built_in_definitions};
-pub use code::{CodeBounds, check_code};
+pub use code::{CodeBounds, CodeWorker, check_code, serve_code_worker};
 pub use port::{
     Delta, DeltaSink, Error, ErrorKind, Message, MessageRole, Model, ModelTurn, Models, RecordedStep, Step, StepInput,
     StopReason, ToolRequest, ToolResult, TurnContext,

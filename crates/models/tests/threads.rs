@@ -94,7 +94,8 @@ async fn programs_stay_within_their_number() {
         let mut turn = begin(&models, context(&coded(code), &index.to_string())).unwrap();
         assert_eq!(turn.step(StepInput::default(), &Deltas::default()).await.unwrap().stop, StopReason::ToolUse);
         turns.push(turn);
-        assert!(threads() <= 5, "{} threads", threads());
+        // A thread that has left its place needs a moment to be gone.
+        until("no more threads than places", || threads() <= 5).await;
     }
     for (index, turn) in turns.iter_mut().enumerate() {
         let output = hearth_types::ToolOutput::ok(serde_json::json!({ "n": "!" }));

@@ -4,10 +4,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use hearth_types::limits;
+use serde::{Deserialize, Serialize};
 
 /// Bounds of code agents. A program that passes one fails with an error that names it, except where
 /// a field says otherwise.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CodeBounds {
     /// Memory of one program. At the bound its allocations fail, as an exception it may catch.
     pub memory_bytes: usize,

@@ -5,37 +5,33 @@
 //! top on the recorded results; the times and random numbers it sees are the same then.
 
 mod bounds;
-mod exception;
-mod host;
-mod meter;
+mod hosting;
 mod pool;
-mod program;
-mod random;
 mod record;
-mod thread;
 mod turn;
-mod watchdog;
+mod vm;
+mod worker;
 
 use std::sync::Arc;
 
 pub use bounds::CodeBounds;
 use hearth_types::derive_hex;
 use pool::Pool;
-use program::Program;
 use record::Record;
 use turn::CodeTurn;
+use vm::Program;
+pub use worker::{CodeWorker, serve_code_worker};
 
 use crate::{Error, ErrorKind, Model, ModelTurn, TurnContext};
 
 /// All code agents of this process, which share its bounds.
-#[derive(Debug)]
 pub(crate) struct CodeAgents {
     pool: Arc<Pool>,
 }
 
 impl CodeAgents {
-    pub fn new(bounds: CodeBounds) -> Self {
-        Self { pool: Pool::new(bounds) }
+    pub fn new(bounds: CodeBounds, worker: Option<CodeWorker>) -> Self {
+        Self { pool: Pool::new(bounds, worker) }
     }
 }
 
@@ -46,8 +42,12 @@ impl Model for CodeAgents {
 
     fn begin(&self, turn: TurnContext) -> Result<Box<dyn ModelTurn>, Error> {
         let record = Record::from_journal(turn.recorded, self.pool.bounds.record_bytes)?;
-        let seed = derive_hex(&["random", turn.run_id.as_str(), turn.turn_id.as_str()]);
-        let program = Program { agent: turn.agent, prompt: turn.prompt, started_at: turn.started_at, seed };
+        let program = Program {
+            code: turn.agent.code.clone().unwrap_or_default(),
+            prompt: turn.prompt,
+            started_at: turn.started_at,
+            seed: derive_hex(&["random", turn.run_id.as_str(), turn.turn_id.as_str()]),
+        };
         Ok(Box::new(CodeTurn::new(self.pool.clone(), program, record)))
     }
 }
@@ -55,5 +55,5 @@ impl Model for CodeAgents {
 /// Whether `source` is a script at all; runs none of it. The error begins with what is wrong and
 /// names the place as `agent.js:LINE:COLUMN`. For whoever loads definitions.
 pub fn check_code(source: &str) -> Result<(), Error> {
-    program::check(source, &CodeBounds::default()).map_err(|message| Error::new(ErrorKind::Invalid, message))
+    vm::check(source, &CodeBounds::default()).map_err(|message| Error::new(ErrorKind::Invalid, message))
 }

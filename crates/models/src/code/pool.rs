@@ -1,51 +1,44 @@
 //! Where programs live: at most so many at once, and which one makes room.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::bounds::CodeBounds;
+use super::hosting::{Hosting, Running};
 use super::record::Answered;
-use super::thread::Running;
-use super::watchdog::Watchdog;
+use super::worker::CodeWorker;
 use crate::{Error, ErrorKind};
 
 /// A turn takes a permit to compute first and a place to live second, never the other way round: who
 /// waits for a place holds none, and every place is held by a program that computes (and will stop),
 /// waits for a tool (and makes room), or is on its way out.
-#[derive(Debug)]
 pub(super) struct Pool {
-    pub bounds: CodeBounds,
-    pub watchdog: Watchdog,
+    pub bounds: Arc<CodeBounds>,
+    pub hosting: Hosting,
     computing: Semaphore,
     places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     next: u64,
-    /// Programs that wait for a tool, by when they began to wait.
-    waiting: BTreeMap<u64, Waiting>,
+    /// Programs that wait for a tool, by when they began to wait. Dropping one ends it.
+    waiting: BTreeMap<u64, Running>,
     /// Turns that wait for a place.
     wanted: usize,
+    taken: HashSet<u64>,
     /// Places whose programs were told to make room and are not gone yet.
     leaving: HashSet<u64>,
 }
 
-/// Dropping the sender wakes the program's thread, and it ends.
-#[derive(Debug)]
-struct Waiting {
-    place: u64,
-    answers: SyncSender<Arc<Answered>>,
-}
-
 impl Pool {
-    pub fn new(bounds: CodeBounds) -> Arc<Self> {
+    pub fn new(bounds: CodeBounds, worker: Option<CodeWorker>) -> Arc<Self> {
+        let bounds = Arc::new(bounds);
         Arc::new(Self {
-            watchdog: Watchdog::new(bounds.unresponsive),
+            hosting: Hosting::new(worker, &bounds),
             computing: Semaphore::new(bounds.computing.get().min(Semaphore::MAX_PERMITS)),
             places: Arc::new(Semaphore::new(bounds.live.get().min(Semaphore::MAX_PERMITS))),
             state: Mutex::default(),
@@ -70,21 +63,21 @@ impl Pool {
         let mut state = self.lock();
         let id = state.next;
         state.next += 1;
+        state.taken.insert(id);
         drop(state);
         Ok(Place { pool: self.clone(), id, permit: Some(permit) })
     }
 
-    /// Notes that a program waits for a tool from now on.
-    pub fn park(self: &Arc<Self>, mut running: Running) -> Parked {
+    /// Takes a program that waits for a tool from now on.
+    pub fn park(self: &Arc<Self>, running: Running) -> Parked {
         let mut state = self.lock();
         let key = state.next;
         state.next += 1;
-        if let Some(answers) = running.answers.take() {
-            state.waiting.insert(key, Waiting { place: running.place, answers });
-        }
-        state.make_room();
+        state.waiting.insert(key, running);
+        let left = state.make_room();
         drop(state);
-        Parked { pool: self.clone(), key, running: Some(running) }
+        drop(left);
+        Parked { pool: self.clone(), key }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -93,12 +86,19 @@ impl Pool {
 }
 
 impl State {
-    fn make_room(&mut self) {
+    /// Takes out the programs that must go. They are to be dropped outside the lock.
+    fn make_room(&mut self) -> Vec<Running> {
+        let mut left = Vec::new();
         while self.wanted > self.leaving.len() {
-            let Some((_, longest)) = self.waiting.pop_first() else { return };
+            let Some((_, longest)) = self.waiting.pop_first() else { break };
             tracing::debug!("a waiting program makes room and will run again from its record");
-            self.leaving.insert(longest.place);
+            // Its place is free already where it died with its process.
+            if self.taken.contains(&longest.place) {
+                self.leaving.insert(longest.place);
+            }
+            left.push(longest);
         }
+        left
     }
 }
 
@@ -109,7 +109,9 @@ impl<'a> Wanted<'a> {
     fn new(pool: &'a Pool) -> Self {
         let mut state = pool.lock();
         state.wanted += 1;
-        state.make_room();
+        let left = state.make_room();
+        drop(state);
+        drop(left);
         Self(pool)
     }
 }
@@ -120,8 +122,7 @@ impl Drop for Wanted<'_> {
     }
 }
 
-/// A place, held by the program's thread until its end.
-#[derive(Debug)]
+/// A place, held until the program's thread is at its end.
 pub(super) struct Place {
     pool: Arc<Pool>,
     pub id: u64,
@@ -131,37 +132,34 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
+        state.taken.remove(&self.id);
         state.leaving.remove(&self.id);
         self.permit.take();
-        state.make_room();
+        let left = state.make_room();
+        drop(state);
+        drop(left);
     }
 }
 
 /// A program that waits for a tool. It may be gone when the result comes. Dropping this ends it.
-#[derive(Debug)]
 pub(super) struct Parked {
     pool: Arc<Pool>,
     key: u64,
-    running: Option<Running>,
 }
 
 impl Parked {
-    /// Hands over the result. `None`: the program made room.
-    pub fn resume(mut self, answer: Arc<Answered>) -> Option<Running> {
-        let waiting = self.pool.lock().waiting.remove(&self.key)?;
-        let mut running = self.running.take()?;
-        // Fails only if the thread died; the turn hears of that from its events.
-        waiting.answers.try_send(answer).ok()?;
-        running.answers = Some(waiting.answers);
-        Some(running)
+    /// Hands over the result. `None`: the program made room, or died with its process.
+    pub fn resume(self, answer: Arc<Answered>) -> Option<Running> {
+        let running = self.pool.lock().waiting.remove(&self.key)?;
+        running.hold.answer(answer).then_some(running)
     }
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        // The flag first, then the wake-up.
-        self.running.take();
-        self.pool.lock().waiting.remove(&self.key);
+        let running = self.pool.lock().waiting.remove(&self.key);
+        // Outside the lock: ending a program can free a place.
+        drop(running);
     }
 }
 

@@ -4,11 +4,12 @@ use std::io;
 use std::sync::Arc;
 
 use hearth_types::ToolOutput;
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, ErrorKind, RecordedStep, ToolRequest, ToolResult};
 
 /// A call and what came of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answered {
     pub request: ToolRequest,
     pub result: ToolResult,
@@ -55,6 +56,15 @@ impl Record {
         let answered = Arc::new(Answered { request, result });
         self.calls.push(answered.clone());
         Ok(answered)
+    }
+
+    /// Takes a call whose bound was checked before.
+    pub fn restore(&mut self, answered: Arc<Answered>) {
+        self.calls.push(answered);
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = &Arc<Answered>> {
+        self.calls.iter()
     }
 
     pub fn len(&self) -> usize {

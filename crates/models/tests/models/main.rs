@@ -10,3 +10,4 @@ mod mock;
 mod replay;
 mod resolve;
 mod stage;
+mod worker;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use hearth_models::{
-    BuiltInModels, BuiltInOptions, CodeBounds, Delta, DeltaSink, Error, ModelTurn, Models, RecordedStep, Step,
-    StepInput, StopReason, ToolRequest, ToolResult, TurnContext,
+    BuiltInModels, BuiltInOptions, CodeBounds, CodeWorker, Delta, DeltaSink, Error, ModelTurn, Models, RecordedStep,
+    Step, StepInput, StopReason, ToolRequest, ToolResult, TurnContext,
 };
 use hearth_types::{AgentDefinition, RunId, Timestamp, ToolOutput, TurnId};
 use serde_json::Value;
@@ -34,12 +34,26 @@ impl Deltas {
     }
 }
 
+/// Set where the programs of all tests are to run in a worker process.
+pub const IN_WORKER: &str = "HEARTH_TEST_CODE_IN_WORKER";
+
+/// This test program again, as a worker.
+pub fn worker() -> CodeWorker {
+    let arguments = ["--exact", "worker::the_worker_process", "--ignored", "--nocapture"];
+    CodeWorker {
+        program: std::env::current_exe().unwrap(),
+        arguments: arguments.map(Into::into).to_vec(),
+        environment: std::env::vars_os().filter(|(name, _)| name == "TZ").collect(),
+    }
+}
+
 pub fn models() -> BuiltInModels {
-    BuiltInModels::new(BuiltInOptions::default())
+    bounded(CodeBounds::default())
 }
 
 pub fn bounded(bounds: CodeBounds) -> BuiltInModels {
-    BuiltInModels::new(BuiltInOptions { code: bounds, ..BuiltInOptions::default() })
+    let code_worker = std::env::var_os(IN_WORKER).map(|_| worker());
+    BuiltInModels::new(BuiltInOptions { code: bounds, code_worker, ..BuiltInOptions::default() })
 }
 
 pub fn named(name: &str) -> AgentDefinition {

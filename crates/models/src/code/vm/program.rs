@@ -1,18 +1,18 @@
 //! One program in its interpreter, from start to end. Runs on a thread of its own.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
-use hearth_types::{AgentDefinition, Timestamp};
+use hearth_types::Timestamp;
 use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::promise::PromiseState;
 use rquickjs::{Context, Ctx, FromJs, Function, Runtime, Value};
+use serde::{Deserialize, Serialize};
 
-use super::bounds::CodeBounds;
 use super::exception;
 use super::host::{self, Host};
 use super::meter::{Meter, Stop};
-use super::record::diverged;
+use crate::code::CodeBounds;
+use crate::code::record::diverged;
 use crate::{Error, ErrorKind};
 
 /// All but weak references, which show when the garbage collector ran, and `performance`, which
@@ -33,9 +33,9 @@ type Intrinsics = (
 const FILE: &str = "agent.js";
 
 /// What a turn runs.
-#[derive(Debug)]
-pub(super) struct Program {
-    pub agent: Arc<AgentDefinition>,
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::code) struct Program {
+    pub code: String,
     pub prompt: String,
     pub started_at: Timestamp,
     /// 32 hex digits, derived from the run and the turn.
@@ -72,7 +72,7 @@ pub(super) fn run(program: &Program, host: Rc<Host>, bounds: &CodeBounds) -> Res
 }
 
 /// Checks that `source` is a script, without running any of it. The error says where it is not.
-pub(super) fn check(source: &str, bounds: &CodeBounds) -> Result<(), String> {
+pub(in crate::code) fn check(source: &str, bounds: &CodeBounds) -> Result<(), String> {
     let (_runtime, context) = interpreter(bounds).map_err(|error| error.to_string())?;
     context.with(|ctx| {
         // A script is compiled as a whole before its first statement runs, and that one throws.
@@ -105,7 +105,7 @@ fn interpreter(bounds: &CodeBounds) -> rquickjs::Result<(Runtime, Context)> {
 
 fn perform(ctx: &Ctx<'_>, host: &Rc<Host>, program: &Program, bounds: &CodeBounds) -> Result<String, Failure> {
     let well_formed = host::install(ctx, host)?;
-    eval::<Value>(ctx, program.agent.code.as_deref().unwrap_or_default(), FILE)?;
+    eval::<Value>(ctx, program.code.as_str(), FILE)?;
     // Not a property of the global object where it is a `const`.
     let run: Value = eval(ctx, "typeof run === 'function' ? run : undefined", FILE)?;
     let run = run.into_function().ok_or_else(|| {

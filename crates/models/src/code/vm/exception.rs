@@ -3,8 +3,8 @@
 use rquickjs::convert::Coerced;
 use rquickjs::{Ctx, FromJs, Value};
 
-use super::bounds::CodeBounds;
-use super::record::clipped;
+use crate::code::CodeBounds;
+use crate::code::record::clipped;
 
 /// Bytes of a message, and of a stack.
 const SHOWN_BYTES: usize = 4 << 10;

@@ -9,12 +9,14 @@ use std::sync::mpsc::Receiver;
 use hearth_types::{Fault, FaultCode, Timestamp};
 use rquickjs::function::Opt;
 use rquickjs::{Ctx, Exception, Function, Object, Value};
-use tokio::sync::mpsc::Sender;
 
-use super::bounds::CodeBounds;
 use super::meter::{Meter, Stop};
+use super::program::Program;
 use super::random::Random;
-use super::record::{Answered, Record, diverged, shown};
+use super::watchdog::Watch;
+use super::{Event, Tell};
+use crate::code::CodeBounds;
+use crate::code::record::{Answered, Record, diverged, shown};
 use crate::{Error, ErrorKind, ToolRequest, ToolResult};
 
 /// The tools that a program finds as global functions; `tool(name, arguments)` reaches any other.
@@ -32,43 +34,35 @@ const GLOBAL_TOOLS: [&str; 11] = [
     "mcp__sandbox__sandbox_list",
 ];
 
-/// What a program tells its turn.
-#[derive(Debug)]
-pub(super) enum Event {
-    /// A line of console output, its end included.
-    Line(String),
-    /// It waits for the result of this call.
-    Call(ToolRequest),
-    Ended(Result<String, Error>),
-}
-
 pub(super) struct Host {
     pub meter: Rc<Meter>,
     record: Record,
     made: Cell<usize>,
     answers: Receiver<Arc<Answered>>,
-    events: Sender<Event>,
+    tell: Tell,
+    watch: Watch,
     now: Cell<Timestamp>,
     started_at: Timestamp,
     random: Random,
-    bounds: CodeBounds,
+    bounds: Arc<CodeBounds>,
     /// Bytes of console output that the step may still have; `None` once the bound was passed.
     log_left: Cell<Option<usize>>,
 }
 
+/// A host's ties to the world outside its thread.
+pub(super) struct Ties {
+    pub answers: Receiver<Arc<Answered>>,
+    pub tell: Tell,
+    pub watch: Watch,
+}
+
 impl Host {
-    pub fn new(
-        meter: Rc<Meter>,
-        record: Record,
-        channels: (Receiver<Arc<Answered>>, Sender<Event>),
-        started_at: Timestamp,
-        random: Random,
-        bounds: CodeBounds,
-    ) -> Self {
-        let (answers, events) = channels;
+    pub fn new(meter: Rc<Meter>, record: Record, ties: Ties, program: &Program, bounds: Arc<CodeBounds>) -> Self {
+        let Ties { answers, tell, watch } = ties;
+        let (started_at, random) = (program.started_at, Random::from_hex(&program.seed));
         let log_left = Cell::new(Some(bounds.log_bytes));
         let (made, now) = (Cell::new(0), Cell::new(started_at));
-        Self { meter, record, made, answers, events, now, started_at, random, bounds, log_left }
+        Self { meter, record, made, answers, tell, watch, now, started_at, random, bounds, log_left }
     }
 
     /// The recorded call that the program has not made yet: its number, from 1, and the call.
@@ -116,8 +110,11 @@ impl Host {
                 return Err(Stop::Failed(diverged(made + 1, &recorded.request, &now)));
             }
             None => {
-                self.events.blocking_send(Event::Call(request)).map_err(|_| Stop::Unwanted)?;
-                self.answers.recv().map_err(|_| Stop::Unwanted)?
+                let waited = self.watch.paused(|| {
+                    (self.tell)(Event::Call(request)).ok()?;
+                    self.answers.recv().ok()
+                });
+                waited.ok_or(Stop::Unwanted)?
             }
         };
         self.made.set(made + 1);
@@ -187,7 +184,7 @@ impl Host {
             let newline = if start.is_empty() || start.ends_with('\n') { "" } else { "\n" };
             line = format!("{start}{newline}[console output past {} bytes is dropped]\n", self.bounds.log_bytes);
         }
-        if self.events.blocking_send(Event::Line(line)).is_err() {
+        if self.watch.paused(|| (self.tell)(Event::Line(line))).is_err() {
             self.meter.stop(Stop::Unwanted);
         }
     }

@@ -7,17 +7,14 @@ use std::time::Duration;
 
 use rquickjs::{Ctx, Persistent, String as JsString};
 use rustix::time::{ClockId, clock_gettime};
-use tokio::sync::Notify;
 
 use crate::{Error, ErrorKind};
 
-/// What the thread of a program shares with its turn and with the watchdog.
+/// What the thread of a program shares with whoever ends it and with the watchdog.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     cancelled: AtomicBool,
     beats: AtomicU64,
-    /// The watchdog's word to the turn: the program cannot be stopped at the moment.
-    pub stuck: Notify,
 }
 
 impl Control {
