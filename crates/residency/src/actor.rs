@@ -59,6 +59,8 @@ pub(crate) enum Message {
     AwaitEnd {
         reply: oneshot::Sender<(RunState, u64)>,
     },
+    /// Ends the activation: the journal shows a newer one.
+    Superseded,
     /// Ends the activation if the run is parked and nobody waits.
     Passivate,
     /// Hands the run over at the next boundary; at once when forced.
@@ -162,6 +164,7 @@ impl Actor for ResidentActor {
                     state.end_waiters.push(reply);
                 }
             }
+            Message::Superseded => state.end(&myself, "superseded"),
             Message::Passivate => {
                 state.forget_gone_waiters();
                 if state.idle() {
@@ -254,8 +257,12 @@ impl State {
             Error::Journal(_) => "journal",
             _ => "other",
         };
-        metrics::STEPPED_DOWN.with_label_values(&[reason]).inc();
         tracing::warn!(run_id = %self.run.spec.run_id, epoch = %self.run.epoch, %error, "an activation steps down");
+        self.end(myself, reason);
+    }
+
+    fn end(&mut self, myself: &ActorRef<Message>, reason: &str) {
+        metrics::STEPPED_DOWN.with_label_values(&[reason]).inc();
         self.stop_driver();
         myself.stop(Some(reason.to_owned()));
     }

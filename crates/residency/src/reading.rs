@@ -67,26 +67,23 @@ impl Residents {
 
     pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
-        let seen = match self.inner.slots.get(run_id) {
-            Some(handle) => self.wait_here(&handle, ask).await,
-            None => None,
-        };
-        let held = match seen {
-            Some(held) => held,
-            None => {
-                let folded = read_run(&*self.inner.journal, run_id).await?.ok_or(Error::NotFound)?;
-                folded.run.envelope(turn_id, "")
-            }
-        };
-        match held {
-            Some(envelope) => Ok(envelope),
-            None => self.ended_turn(run_id, turn_id).await,
+        if let Some(handle) = self.inner.slots.get(run_id)
+            && let Some(Some(envelope)) = self.wait_here(&handle, ask).await
+        {
+            return Ok(envelope);
         }
+        self.turn_in_journal(run_id, turn_id).await
     }
 
-    /// A turn that the folded state no longer holds.
-    async fn ended_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
-        history::ended_turn(&*self.inner.journal, run_id, turn_id).await?.ok_or(Error::NotFound)
+    /// The turn as the journal tells it. An activation here may have been superseded without knowing
+    /// it, and then knows nothing of the turns since.
+    async fn turn_in_journal(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        let journal = &*self.inner.journal;
+        let folded = read_run(journal, run_id).await?.ok_or(Error::NotFound)?;
+        match folded.run.envelope(turn_id, "") {
+            Some(envelope) => Ok(envelope),
+            None => history::ended_turn(journal, run_id, turn_id).await?.ok_or(Error::NotFound),
+        }
     }
 
     /// Waits until a turn has ended; it survives any number of take-overs.
@@ -107,7 +104,15 @@ impl Residents {
                     let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
                     match self.wait_here(&handle, ask).await {
                         Some(Some(envelope)) => return Ok(envelope),
-                        Some(None) => return self.ended_turn(run_id, turn_id).await,
+                        Some(None) => {
+                            let envelope = self.turn_in_journal(run_id, turn_id).await?;
+                            if envelope.outcome.is_some() {
+                                return Ok(envelope);
+                            }
+                            // Only an activation that was superseded does not know a turn that goes on.
+                            handle.actor.cast(Message::Superseded).ok();
+                            tokio::time::sleep(REPLACED).await;
+                        }
                         None => {}
                     }
                 }

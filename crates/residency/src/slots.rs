@@ -79,9 +79,14 @@ impl Slots {
         Some((run_id, epoch))
     }
 
+    /// In the order of their ids.
     pub fn all(&self) -> Vec<(RunId, Handle)> {
         let table = self.table();
-        table.slots.iter().filter_map(|(run, slot)| Some((run.clone(), slot.0.get()?.clone()))).collect()
+        let filled = table.slots.iter().filter_map(|(run, slot)| Some((run.clone(), slot.0.get()?.clone())));
+        let mut all: Vec<(RunId, Handle)> = filled.collect();
+        drop(table);
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
     }
 
     pub fn len(&self) -> usize {
