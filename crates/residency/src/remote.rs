@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_bus::{Incoming, Subject};
+use hearth_bus::{Bus, Incoming, Subject};
 use hearth_run_core::{Command, Refusal, Reply, RunSpec};
-use hearth_types::{Envelope, ReplicaId, RunId, TurnId};
+use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -38,6 +38,8 @@ pub(crate) enum What {
     Turn(TurnId),
     /// Whether the asked one has the run's activation.
     Owned,
+    /// The run's state, as its index row says.
+    State,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -46,6 +48,7 @@ pub(crate) enum Said {
     Created { new: bool },
     Turn(Option<Envelope>),
     Owned(bool),
+    State(Option<RunState>),
     Failed(Failure),
 }
 
@@ -106,6 +109,18 @@ pub(crate) enum NoAnswer {
     TooLarge,
     /// Nobody is there, or what became of the question is unknown.
     Silent,
+}
+
+/// Asks a replica for a run's state, for members that have no journal. `None`: it could not be found
+/// out, or the run is not known there.
+pub async fn ask_state(bus: &dyn Bus, replica: &ReplicaId, run_id: &RunId) -> Option<RunState> {
+    let question = Question { run_id: run_id.clone(), place: false, what: What::State };
+    let payload = serde_json::to_vec(&question).ok()?;
+    let answer = bus.request(&Subject::Commands(replica.clone()), Bytes::from(payload), ANSWER_WITHIN).await.ok()?;
+    match serde_json::from_slice(&answer) {
+        Ok(Said::State(state)) => state,
+        _ => None,
+    }
 }
 
 impl Residents {
@@ -174,6 +189,7 @@ impl Residents {
         let here = self.is_active(&run_id);
         match what {
             What::Owned => Ok(Said::Owned(here)),
+            What::State => Ok(Said::State(self.inner.journal.head(&run_id).await?.map(|head| head.state))),
             What::Turn(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
             What::Turn(turn_id) => {
                 if !here {

@@ -3,6 +3,7 @@
 //! It decides nothing about runs: who a session is for comes from the caller, and whether a run tree
 //! is still alive from [`RunLiveness`].
 
+mod available;
 pub mod docker;
 mod driver;
 mod env;
@@ -14,6 +15,7 @@ mod port;
 mod spec;
 pub mod tools;
 
+pub use available::{DRIVER_VARIABLES, Unavailable, available_drivers};
 pub use driver::{Driver, Network, SESSION_GID, SESSION_UID, SessionSpec, SessionState, SharedDriver, Started, Work};
 pub use env::{session_env, session_home, session_path};
 pub use error::{Error, ErrorKind};

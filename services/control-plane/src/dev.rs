@@ -94,7 +94,7 @@ async fn drain_after(stop: &CancellationToken, replica: &Replica) {
 }
 
 /// Cancelled by the first SIGTERM or SIGINT; the second ends the process.
-fn stop_signals() -> Result<CancellationToken, Error> {
+pub fn stop_signals() -> Result<CancellationToken, Error> {
     let mut term = signal(SignalKind::terminate()).map_err(Error::Signals)?;
     let mut int = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
     let stop = CancellationToken::new();

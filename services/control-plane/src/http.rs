@@ -2,6 +2,7 @@
 
 mod agents;
 mod call;
+mod console;
 mod disconnect;
 mod gateway;
 mod health;

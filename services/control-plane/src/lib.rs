@@ -15,7 +15,6 @@
 pub mod auth;
 pub mod config;
 pub mod dev;
-mod drivers;
 pub mod http;
 mod metrics;
 pub mod wiring;

@@ -4,19 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use hearth_api::{AgentTool, Hearth, JournalLiveness};
 use hearth_bus::{LocalBus, LocalOptions, NatsBus, NatsOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
 use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, FileError, Library};
 use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
+use hearth_nodes::{Binder, Nodes};
 use hearth_registry::{MemoryRegistry, RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_residency::Residents;
+use hearth_sandbox::SharedSandboxes;
 use hearth_sandbox::node::{Node, NodeOptions};
-use hearth_types::{ReplicaId, SharedClock, SystemClock};
+use hearth_types::{Fault, ReplicaId, RunId, SharedClock, SystemClock};
 
 use crate::config::Settings;
-use crate::drivers;
 
 /// Model steps that run at once in one replica.
 const CONCURRENT_STEPS: usize = 1_024;
@@ -39,8 +41,8 @@ pub enum StartError {
     Agents(Vec<FileError>),
     #[error(transparent)]
     SandboxSettings(#[from] hearth_sandbox::node::OptionsError),
-    #[error("SANDBOX_DRIVER is docker, and Docker cannot be used: {0}")]
-    Docker(hearth_sandbox::docker::Unusable),
+    #[error(transparent)]
+    Drivers(#[from] hearth_sandbox::Unavailable),
     #[error("sandboxes cannot be served: {0}")]
     Sandbox(#[from] hearth_sandbox::Error),
     #[error("the residents cannot be served: {0}")]
@@ -77,7 +79,9 @@ pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
         bus: Arc::new(LocalBus::new(LocalOptions::default())),
     };
     let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
-    assemble(settings, replica, stores).await
+    let clock = SystemClock::shared();
+    let (node, said) = local_node(settings, &replica, &clock, stores.journal.clone()).await?;
+    assemble(settings, replica, stores, clock, Arc::new(node), said).await.map(|(replica, _)| replica)
 }
 
 /// A replica of a cluster: journal in JetStream, registry in Redis, bus on NATS.
@@ -105,15 +109,34 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
     })
     .await?;
     let stores = Stores { journal: Arc::new(journal), registry: Arc::new(registry), bus: Arc::new(bus) };
-    assemble(settings, replica, stores).await
+    let nodes = Nodes::new(stores.registry.clone(), settings.sandbox.get("SANDBOX_AUTH_TOKEN").cloned());
+    let said = "sandbox nodes of the cluster".to_owned();
+    let (replica, residents) =
+        assemble(settings, replica, stores, SystemClock::shared(), Arc::new(nodes.clone()), said).await?;
+    nodes.connect(Arc::new(RootBinder(residents)));
+    Ok(replica)
 }
 
-async fn assemble(settings: &Settings, replica: ReplicaId, stores: Stores) -> Result<Replica, StartError> {
+/// Lets a tree's root run decide where its shared session is.
+struct RootBinder(Residents);
+
+#[async_trait]
+impl Binder for RootBinder {
+    async fn bind(&self, root: &RunId, slot: String, node: String, replaces: Option<String>) -> Result<String, Fault> {
+        Ok(self.0.bind_sandbox(root, slot, node, replaces).await?)
+    }
+}
+
+async fn assemble(
+    settings: &Settings,
+    replica: ReplicaId,
+    stores: Stores,
+    clock: SharedClock,
+    sandboxes: SharedSandboxes,
+    sandbox: String,
+) -> Result<(Replica, Residents), StartError> {
     let Stores { journal, registry, bus } = stores;
     let catalogue = catalogue(settings)?;
-    let clock = SystemClock::shared();
-    let (node, sandbox) = sandboxes(settings, &replica, &clock, journal.clone()).await?;
-    let sandboxes: hearth_sandbox::SharedSandboxes = Arc::new(node);
 
     let residents = Residents::new(
         hearth_residency::Options {
@@ -151,7 +174,7 @@ async fn assemble(settings: &Settings, replica: ReplicaId, stores: Stores) -> Re
     let models = BuiltInModels::new(BuiltInOptions { dev_exec: settings.dev_exec, ..BuiltInOptions::default() });
     let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), CONCURRENT_STEPS);
     residents.start(engine).await?;
-    Ok(Replica { hearth, residents, sandbox })
+    Ok((Replica { hearth, residents: residents.clone(), sandbox }, residents))
 }
 
 fn catalogue(settings: &Settings) -> Result<Catalogue, StartError> {
@@ -168,20 +191,21 @@ fn catalogue(settings: &Settings) -> Result<Catalogue, StartError> {
 
 /// The sandbox node inside this process: containers where an engine and an image are there, else
 /// confined processes.
-async fn sandboxes(
+async fn local_node(
     settings: &Settings,
     replica: &ReplicaId,
     clock: &SharedClock,
     journal: SharedJournal,
 ) -> Result<(Node, String), StartError> {
     let state = settings.data_dir.join("sandbox");
-    let mut options = NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, drivers::VARIABLES)?;
+    let mut options =
+        NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, hearth_sandbox::DRIVER_VARIABLES)?;
     if options.workspace_root.is_none() {
         options.workspace_root = Some(settings.data_dir.join("workspaces"));
     }
     let host_env =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let (drivers, said) = drivers::available(&settings.sandbox, &host_env.collect(), &options).await?;
+    let (drivers, said) = hearth_sandbox::available_drivers(&settings.sandbox, &host_env.collect(), &options).await?;
     let node = Node::start(options, drivers, clock.clone(), Arc::new(JournalLiveness::new(journal))).await?;
     Ok((node, said))
 }

@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
+use crate::node;
 use crate::replica;
 
 const LONG_ABOUT: &str = "\
@@ -50,6 +51,7 @@ pub enum Command {
     Demo(demo::DemoArgs),
     Dev(dev::DevArgs),
     Replica(replica::ReplicaArgs),
+    Node(node::NodeArgs),
     Run(run::RunArgs),
     Message(run::MessageArgs),
     Open(resident::OpenArgs),

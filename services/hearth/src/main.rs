@@ -9,6 +9,7 @@ mod commands;
 mod demo;
 mod dev;
 mod failure;
+mod node;
 mod replica;
 mod screen;
 
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
 async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
     match command {
         Command::Dev(args) => dev::dev(args, screen).await,
+        Command::Node(args) => node::node(args, screen).await,
         Command::Replica(args) => replica::replica(args, screen).await,
         Command::Demo(args) => demo::demo(args, screen).await,
         Command::Run(args) => commands::run::run(args, screen).await,

@@ -21,7 +21,7 @@ use super::gateway::{Gateway, HttpOptions};
 use super::health::metrics_page;
 use super::stall::StallGuard;
 use super::table::Table;
-use super::{agents, health, members, openapi, residents, runs, sandboxes, sessions, skills};
+use super::{agents, console, health, members, openapi, residents, runs, sandboxes, sessions, skills};
 use crate::auth::{Auth, AuthError};
 use crate::metrics::CONNECTIONS;
 
@@ -78,6 +78,7 @@ pub(super) fn table() -> Table {
         members::routes,
         sandboxes::routes,
         health::routes,
+        console::routes,
     ] {
         table = routes(table);
     }

@@ -93,6 +93,16 @@ impl Table {
         self
     }
 
+    /// A file that is not part of the interface and needs no token.
+    pub fn file<H, T>(mut self, path: &'static str, handler: H) -> Self
+    where
+        H: Handler<T, Gateway>,
+        T: 'static,
+    {
+        self.public = self.public.route(path, on(MethodFilter::GET, handler));
+        self
+    }
+
     /// Adds the route that describes all routes, itself included.
     pub fn described(mut self, document: fn(&[Route]) -> Value) -> Self {
         let operation = Operation::new(Tag::Health, "openapi", "This document").public().answers("Document");

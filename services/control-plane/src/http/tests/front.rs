@@ -184,3 +184,19 @@ async fn where_tokens_protect_any_name_will_do() {
     let named = server.request(Method::GET, "/metrics").header("host", "hearth.example").header("origin", "http://a.b");
     assert_eq!(named.send().await.unwrap().status(), 200);
 }
+
+#[tokio::test]
+async fn the_console_needs_no_token_and_lets_nothing_foreign_in() {
+    let server = Server::start().await;
+    for (path, kind) in
+        [("/", "text/html"), ("/console/main.js", "text/javascript"), ("/console/console.css", "text/css")]
+    {
+        let response = server.anonymous(Method::GET, path).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let headers = response.headers();
+        assert!(headers["content-type"].to_str().unwrap().starts_with(kind), "{path}");
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    }
+    assert_eq!(server.anonymous(Method::GET, "/console/nothing.js").send().await.unwrap().status(), 401);
+}

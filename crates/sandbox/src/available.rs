@@ -1,40 +1,44 @@
 //! Which sandbox drivers work on this host.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use hearth_sandbox::SharedDriver;
-use hearth_sandbox::docker::{DockerDriver, DockerOptions};
-use hearth_sandbox::local::{Bwrap, LocalDriver, LocalOptions};
-use hearth_sandbox::node::{NodeOptions, OptionsError};
-
-use crate::wiring::StartError;
+use crate::docker::{DockerDriver, DockerOptions, Unusable};
+use crate::local::{Bwrap, LocalDriver, LocalOptions};
+use crate::node::{NodeOptions, OptionsError};
+use crate::{Error, SharedDriver};
 
 /// Settings that choose the drivers, not the node.
-pub(crate) const VARIABLES: &[&str] = &["SANDBOX_DRIVER", "SANDBOX_BWRAP"];
+pub const DRIVER_VARIABLES: &[&str] = &["SANDBOX_DRIVER", "SANDBOX_BWRAP"];
+
+/// Why no driver can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error(transparent)]
+    Settings(#[from] OptionsError),
+    #[error("SANDBOX_DRIVER is docker, and Docker cannot be used: {0}")]
+    Docker(Unusable),
+    #[error(transparent)]
+    Local(#[from] Error),
+}
 
 /// The drivers in the order of preference, and what was found, in words. Containers where an engine
 /// and the image are there, else confined processes; `SANDBOX_DRIVER` settles it.
-pub(crate) async fn available(
+pub async fn available_drivers(
     variables: &BTreeMap<String, String>,
     host_env: &BTreeMap<String, String>,
     node: &NodeOptions,
-) -> Result<(Vec<SharedDriver>, String), StartError> {
+) -> Result<(Vec<SharedDriver>, String), Unavailable> {
     let wanted = one_of(variables, "SANDBOX_DRIVER", &["auto", "docker", "local"])?;
-    let docker = DockerOptions {
-        socket: host_env.get("DOCKER_HOST").and_then(|host| host.strip_prefix("unix://")).map(PathBuf::from),
-        state_dir: node.state_dir.clone(),
-        image: node.image.clone(),
-    };
+    let docker = DockerOptions::new(host_env, node.state_dir.clone(), node.image.clone());
     let why_not = match wanted {
         "local" => "SANDBOX_DRIVER=local".to_owned(),
-        _ => match DockerDriver::probe(docker).await {
+        _ => match probe(docker).await {
             Ok(found) => {
                 let said = format!("containers from {} (docker)", node.image);
                 return Ok((found.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect(), said));
             }
-            Err(unusable) if wanted == "docker" => return Err(StartError::Docker(unusable)),
+            Err(unusable) if wanted == "docker" => return Err(Unavailable::Docker(unusable)),
             Err(unusable) => unusable.to_string(),
         },
     };
@@ -46,6 +50,10 @@ pub(crate) async fn available(
     let local = LocalDriver::open(options).await?;
     let said = format!("confined processes ({}), because: {why_not}", local.runtime());
     Ok((vec![Arc::new(local)], said))
+}
+
+async fn probe(options: Result<DockerOptions, Unusable>) -> Result<Vec<DockerDriver>, Unusable> {
+    DockerDriver::probe(options?).await
 }
 
 /// The value of a variable that is one of a few words; the first where it is not set.
