@@ -103,7 +103,7 @@ impl Reader {
             self.read("interactive_child_idle_ttl_ms", |text| value::milliseconds(text, 1_000, 2_592_000_000));
         let nats_url = self.read_if_set("nats_url", not_empty);
         let nats_credentials = self.read_if_set("nats_credentials", path);
-        let redis_url = self.read_if_set("redis_url", |text| redis_url(text));
+        let redis_url = self.read_if_set("redis_url", redis_url);
         let cluster_name = self.read("cluster_name", cluster_name);
         let partitions = self.read("journal_partitions", |text| value::number(text, 1, 1_024));
         let copies = self.read("journal_replicas", |text| value::number(text, 1, 5).filter(|n| n % 2 == 1));
