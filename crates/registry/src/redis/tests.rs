@@ -1,5 +1,6 @@
 //! On a real server, which the tests start and stop.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -22,8 +23,7 @@ struct Server {
 impl Server {
     /// `None` where there is no `redis-server`, unless the environment requires one.
     async fn start() -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self::start_at(port).await
+        Self::start_at(free_port()).await
     }
 
     async fn start_at(port: u16) -> Option<Self> {
@@ -60,6 +60,18 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();
+    }
+}
+
+/// Below the range from which the system takes ports for outgoing connections, so that none of those
+/// takes it before the server does.
+fn free_port() -> u16 {
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 20_000 + u16::try_from(random % 12_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
     }
 }
 
@@ -114,7 +126,7 @@ async fn a_server_that_lost_everything_is_used_again_by_itself() {
 
 #[tokio::test]
 async fn a_registry_can_be_made_before_its_server_is_there() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let registry = RedisRegistry::new(RedisOptions::at(format!("redis://127.0.0.1:{port}"))).unwrap();
     assert!(registry.replicas().await.is_err());
     let Some(_server) = Server::start_at(port).await else { return };

@@ -1,6 +1,7 @@
 //! A `nats-server` of the tests' own.
 
 use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -132,6 +133,14 @@ impl Drop for Server {
     }
 }
 
+/// Below the range from which the system takes ports for outgoing connections, so that none of those
+/// takes it before the server does.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 20_000 + u16::try_from(random % 12_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
