@@ -85,6 +85,18 @@ async fn a_resident_keeps_its_session_between_turns_and_a_child_shares_it() {
 }
 
 #[tokio::test]
+async fn a_resident_keeps_the_session_of_the_workspace_that_it_named_once() {
+    let server = server().await;
+    let api = server.api();
+    let first = commands(json!({ "workspace": "project", "commands": ["echo kept > file"] }));
+    let id = api.open("dev/exec", &first).await;
+    let opened = decoded(&api.poll(&id).await);
+    let later = decoded(&api.send(&id, &commands(json!({ "commands": ["cat file"] }))).await);
+    assert_eq!((&later["session_id"], later["results"][0]["output"].as_str()), (&opened["session_id"], Some("kept\n")));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_workspace_outlives_its_runs() {
     let server = server().await;
     let api = server.api();
@@ -128,7 +140,8 @@ async fn a_command_in_flight_survives_the_replica_and_runs_once() {
     let api = server.api();
     let id = api.open("dev/exec", &commands(json!({ "workspace": "w", "commands": ["true"] }))).await;
     let path = format!("/v1/_resident/{id}/send");
-    let slow = commands(json!({ "commands": ["echo start >> log; sleep 2; echo end >> log; cat log"] }));
+    let slow =
+        commands(json!({ "workspace": "w", "commands": ["echo start >> log; sleep 2; echo end >> log; cat log"] }));
     let body = json!({ "prompt": slow });
     let call = api.request("POST", &path).header("idempotency-key", "k").json(&body);
     let (lost, ()) = tokio::join!(api.try_finish(call), async {

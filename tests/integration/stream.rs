@@ -1,6 +1,6 @@
 //! The event stream: each journaled event once, in order, from anywhere.
 
-use hearth_tests::{Event, Events, Server, mock};
+use hearth_tests::{Event, Events, Server, eventually, mock};
 use serde_json::json;
 
 /// What every stream keeps: numbers that grow, data that names them, and one end per turn after
@@ -182,6 +182,24 @@ async fn tool_calls_and_children_are_told() {
         ["started", "tool_call", "tool_result", "done"],
     ] {
         assert!(order.map(place).is_sorted(), "{:?}", names(&events));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn nothing_comes_after_done_although_children_are_still_being_closed() {
+    let server = Server::start().await;
+    let api = server.api();
+    let open = json!({ "op": "open", "name": "mock", "prompt": "left open" });
+    let prompt = mock(json!({ "tool": { "name": "Agent", "arguments": open } }));
+    let request = api.request("POST", "/v1/runs").header("accept", "text/event-stream");
+    let live = Events::open(request.json(&json!({ "agent": "mock", "prompt": prompt }))).await.to_end().await;
+    let run = live[0].data["run_id"].as_str().unwrap().to_owned();
+    eventually("the child is closed", async || api.residents("").await.is_empty().then_some(())).await;
+    let later = api.stream(&run, None).await.to_end().await;
+    for events in [live, later] {
+        check(&events);
+        assert_eq!(events.last().unwrap().name, "done", "{:?}", names(&events));
     }
     server.stop().await;
 }

@@ -17,6 +17,7 @@ pub struct Book {
     pub run: Option<Run>,
     pub frames: u64,
     snapshot: u64,
+    prompts: BTreeMap<String, TurnId>,
     /// Input that was steered into a turn.
     steered: BTreeMap<TurnId, Vec<String>>,
     /// Turns given up because activation after activation ended without progress.
@@ -159,6 +160,13 @@ impl Book {
 
     fn note(&mut self, event: &Event) -> Result<(), Breach> {
         match event {
+            Event::TurnAccepted { turn_id, prompt, .. } => {
+                // Every prompt of the simulation is one of a kind.
+                let again = self.prompts.insert(prompt.clone(), turn_id.clone());
+                if let Some(first) = again {
+                    return breach("P3", format!("the prompt of {first} was accepted as {turn_id} too"));
+                }
+            }
             Event::Steered { turn_id, text, .. } => {
                 self.steered.entry(turn_id.clone()).or_default().push(text.clone());
             }

@@ -30,7 +30,7 @@ pub async fn unleash(cluster: Arc<Cluster>) {
     }
     for _ in 0..cluster.world.plan.misfortunes {
         let world = &cluster.world;
-        tokio::time::sleep(Duration::from_millis(world.below(3_000))).await;
+        tokio::time::sleep(Duration::from_millis(world.below(1_500))).await;
         let kind = kinds[usize::try_from(world.below(kinds.len() as u64)).unwrap()];
         let place = usize::try_from(world.below(world.plan.replicas as u64)).unwrap();
         befall(&cluster, kind, place);
@@ -54,7 +54,14 @@ fn befall(cluster: &Arc<Cluster>, kind: Fault, place: usize) {
             let (patience, gone) = (long(2_000), long(1_000));
             task::spawn("drain", async move { drain(cluster, place, patience, gone).await });
         }
-        Fault::CutJournal => cut(cluster, place, Peer::Journal, long(14_000)),
+        Fault::CutJournal => {
+            let span = long(14_000);
+            // One in four times nobody reaches it.
+            let places = if world.below(4) == 0 { 0..world.plan.replicas } else { place..place + 1 };
+            for place in places {
+                cut(cluster.clone(), place, Peer::Journal, span);
+            }
+        }
         Fault::CutRegistry => cut(cluster, place, Peer::Registry, long(9_000)),
         Fault::CutBus => cut(cluster, place, Peer::Bus, long(9_000)),
         Fault::Split => {

@@ -85,17 +85,15 @@ pub struct Client {
     pub name: String,
     pub cluster: Arc<Cluster>,
     pub random: SeededRandom,
-    /// Every command that was answered, with its key.
-    pub told: Vec<(Command, String, Answer)>,
-    /// The runs that this client knows.
-    pub runs: Vec<RunId>,
+    /// Every command that was answered, with its key if it had one.
+    pub told: Vec<(Command, Option<String>, Answer)>,
     pub next: u32,
 }
 
 impl Client {
     pub fn new(cluster: Arc<Cluster>, number: usize, seed: u64) -> Self {
         let random = SeededRandom::new(seed.wrapping_mul(31).wrapping_add(number as u64 + 1));
-        Self { name: format!("c{number}"), cluster, random, told: Vec::new(), runs: Vec::new(), next: 0 }
+        Self { name: format!("c{number}"), cluster, random, told: Vec::new(), next: 0 }
     }
 
     pub async fn live(mut self) -> Self {
@@ -110,8 +108,12 @@ impl Client {
                 continue;
             }
             let command = self.draw();
-            let key = self.fresh_key();
-            self.perform(command, key).await;
+            let key = Some(self.fresh_key()).filter(|_| command.run().is_none() || self.random.below(8) > 0);
+            if key.is_some() && self.random.below(12) == 0 {
+                self.perform_twice(command, key).await;
+            } else {
+                self.perform(command, key).await;
+            }
         }
         self
     }
@@ -128,10 +130,14 @@ impl Client {
 
     fn draw(&mut self) -> Command {
         let random = &self.random;
-        let wait_ms = if random.below(3) == 0 { 1 + random.below(800) } else { 0 };
-        let run = match self.runs.len() as u64 {
-            0 => None,
-            known => Some(self.runs[usize::try_from(random.below(known)).unwrap()].clone()),
+        let wait_ms = match random.below(6) {
+            0 => 1 + random.below(800),
+            1..3 => 1,
+            _ => 0,
+        };
+        let run = {
+            let known = self.cluster.known();
+            known.get(usize::try_from(random.below(known.len() as u64)).unwrap()).cloned()
         };
         let draw = random.below(20);
         match (run, draw) {
@@ -172,7 +178,7 @@ impl Client {
     async fn repeat(&mut self) {
         let place = usize::try_from(self.random.below(self.told.len() as u64)).unwrap();
         let (command, key, first) = self.told[place].clone();
-        if matches!(first, Answer::Refused(_)) || matches!(command, Command::Poll { .. }) {
+        if matches!(first, Answer::Refused(_)) || matches!(command, Command::Poll { .. }) || key.is_none() {
             return;
         }
         let other = match &command {
@@ -195,31 +201,53 @@ impl Client {
         };
         let abused = other != command && self.random.below(3) == 0;
         let again = if abused { other } else { command };
-        let Some(answer) = self.ask(&again, &key).await else { return };
+        let Some(answer) = self.ask(&again, key.as_deref()).await else { return };
         let world = &self.cluster.world;
         if abused {
             let refused = matches!(&answer, Answer::Refused(fault) if fault.code == FaultCode::Conflict);
-            world.hold("P3", refused, || format!("another body under {key} got {answer:?}"));
+            world.hold("P3", refused, || format!("another body under {key:?} got {answer:?}"));
         } else {
-            world.hold("P3", same(&first, &answer), || format!("{key} got {first:?} first and then {answer:?}"));
+            world.hold("P3", same(&first, &answer), || format!("{key:?} got {first:?} first and then {answer:?}"));
         }
+    }
+
+    /// One command twice at once, as a client does whose first try seems lost.
+    async fn perform_twice(&mut self, command: Command, key: Option<String>) {
+        let (first, second) = tokio::join!(self.ask(&command, key.as_deref()), self.ask(&command, key.as_deref()));
+        let (Some(first), Some(second)) = (first, second) else { return };
+        // What is refused for want of room leaves no trace, so that the other may be taken.
+        let refused = matches!(first, Answer::Refused(_)) || matches!(second, Answer::Refused(_));
+        let world = &self.cluster.world;
+        world.hold("P3", refused || same_turn(&first, &second), || format!("{key:?} got {first:?} and {second:?}"));
+        self.keep(command, key, first);
     }
 
     /// Asks until there is an answer, and keeps it.
-    pub async fn perform(&mut self, command: Command, key: String) {
-        let Some(answer) = self.ask(&command, &key).await else { return };
-        if let Answer::Turn(envelope) = &answer
-            && !self.runs.contains(&envelope.run_id)
-        {
-            self.runs.push(envelope.run_id.clone());
+    pub async fn perform(&mut self, command: Command, key: Option<String>) {
+        let Some(answer) = self.ask(&command, key.as_deref()).await else { return };
+        self.keep(command, key, answer);
+    }
+
+    fn keep(&mut self, command: Command, key: Option<String>, answer: Answer) {
+        let mut known = self.cluster.known();
+        match (&answer, command.run()) {
+            (Answer::Turn(envelope), _) if !known.contains(&envelope.run_id) => {
+                known.push(envelope.run_id.clone());
+            }
+            // Most of what is asked of an ended run is the same refusal; it is asked once in a while.
+            (Answer::Refused(_), Some(run)) if self.random.below(8) > 0 => known.retain(|id| id != run),
+            _ => {}
         }
+        drop(known);
         self.told.push((command, key, answer));
     }
 
-    /// `None` when something is broken already.
-    async fn ask(&self, command: &Command, key: &str) -> Option<Answer> {
+    /// `None` when something is broken already, and for a command without a key of which nobody knows
+    /// what became.
+    async fn ask(&self, command: &Command, key: Option<&str>) -> Option<Answer> {
         let world = self.cluster.world.clone();
-        world.story.tell(|| format!("{} {key}: {}", self.name, command.brief()));
+        let name = format!("{} {}", self.name, key.unwrap_or("-"));
+        world.story.tell(|| format!("{name}: {}", command.brief()));
         let mut refusals = 0;
         loop {
             if world.breached().is_some() {
@@ -237,9 +265,14 @@ impl Client {
                 _ => 5_000 + self.random.below(30_000),
             });
             let answer = self.once(&member, command, key, patience).await;
-            world.story.tell(|| format!("{} {key}: {} says {}", self.name, member.replica, said(answer.as_ref())));
+            world.story.tell(|| format!("{name}: {} says {}", member.replica, said(answer.as_ref())));
             match answer {
+                None => {
+                    key?;
+                    tokio::time::sleep(Duration::from_millis(self.random.below(200))).await;
+                }
                 Some(Answer::Refused(fault)) if fault.code.retryable() => {
+                    key?;
                     refusals += u32::from(fault.code == FaultCode::QueueFull || fault.code == FaultCode::QuotaExceeded);
                     if refusals > REFUSALS_TAKEN {
                         return Some(Answer::Refused(fault));
@@ -250,16 +283,15 @@ impl Client {
                     self.check(command, &answer);
                     return Some(answer);
                 }
-                None => tokio::time::sleep(Duration::from_millis(self.random.below(200))).await,
             }
         }
     }
 
     /// One try at one replica; `None` when the connection broke or patience ran out.
-    async fn once(&self, member: &Member, command: &Command, key: &str, patience: Duration) -> Option<Answer> {
-        let key = Key { key: key.to_owned(), scope: command.scope(), digest: command.digest() };
+    async fn once(&self, member: &Member, command: &Command, key: Option<&str>, patience: Duration) -> Option<Answer> {
+        let key = key.map(|key| Key { key: key.to_owned(), scope: command.scope(), digest: command.digest() });
         let principal = Principal { tenant: "t".into(), subject: "s".into(), role: Role::Operator };
-        let caller = Caller { principal, run: None, key: Some(key), trace: None };
+        let caller = Caller { principal, run: None, key, trace: None };
         let call = async {
             let answer = Box::pin(call(member, &caller, command)).await.unwrap_or_else(Answer::Refused);
             member.gate.pass().await;
@@ -313,7 +345,9 @@ impl Client {
         let over = book.is_some_and(|book| book.laws.closing || book.laws.end.is_some());
         let fits = match fault.code {
             FaultCode::RunEnded => over,
-            FaultCode::ResidentLimit | FaultCode::ToolRefused => matches!(command, Command::Open { parent: Some(_), .. }),
+            FaultCode::ResidentLimit | FaultCode::ToolRefused => {
+                matches!(command, Command::Open { parent: Some(_), .. })
+            }
             FaultCode::QueueFull | FaultCode::QuotaExceeded => true,
             // Answered under another key's name: judged where it was provoked.
             FaultCode::Conflict => true,
@@ -332,6 +366,16 @@ fn said(answer: Option<&Answer>) -> String {
         }
         Some(Answer::Refused(fault)) => fault.to_string(),
         Some(other) => format!("{other:?}"),
+    }
+}
+
+/// Whether two answers are about the same, at whatever time they were given.
+fn same_turn(first: &Answer, second: &Answer) -> bool {
+    match (first, second) {
+        (Answer::Turn(first), Answer::Turn(second)) => {
+            (&first.run_id, &first.turn_id) == (&second.run_id, &second.turn_id)
+        }
+        (first, second) => same(first, second),
     }
 }
 

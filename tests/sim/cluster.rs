@@ -1,6 +1,6 @@
 //! Replicas of production's code over shared stores, started, killed and started again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hearth_api::{AgentTool, Hearth};
@@ -11,7 +11,7 @@ use hearth_library::{Catalogue, Library};
 use hearth_registry::{MemoryRegistry, SharedRegistry};
 use hearth_residency::Residents;
 use hearth_sandbox::SharedSandboxes;
-use hearth_types::{Clock, ReplicaId, SharedClock, Timestamp};
+use hearth_types::{Clock, ReplicaId, RunId, SharedClock, Timestamp};
 use tokio::time::Instant;
 
 use crate::broken::{Breakable, Broken};
@@ -28,6 +28,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const CONCURRENT_STEPS: usize = 64;
 /// Resident children of one run: few, so that the cap is met.
 pub const MAX_RESIDENTS: u32 = 3;
+
+/// How far the clocks are off at the most, either way.
+pub const MAX_SKEW_MS: i64 = 8_000;
 
 /// A replica's clock: tokio's, and off by as much as the plan says.
 struct SkewedClock {
@@ -60,12 +63,20 @@ pub struct Cluster {
     origin: Instant,
     skews: Vec<i64>,
     members: Mutex<Vec<Option<Member>>>,
+    /// The runs that some client was told of.
+    known: Mutex<Vec<RunId>>,
 }
 
 impl Cluster {
     pub fn new(world: Arc<World>, broken: Option<Broken>) -> Arc<Self> {
         let replicas = world.plan.replicas;
-        let skew = |_| if world.befalls(Fault::Skew, 1_000) { 300_000 - world.below(600_000).cast_signed() } else { 0 };
+        let skew = |_| {
+            if world.plan.has(Fault::Skew) {
+                MAX_SKEW_MS - world.below(2 * MAX_SKEW_MS.cast_unsigned()).cast_signed()
+            } else {
+                0
+            }
+        };
         let skews = (0..replicas).map(skew).collect();
         Arc::new(Self {
             journal: MemoryJournal::new(),
@@ -76,8 +87,13 @@ impl Cluster {
             origin: Instant::now(),
             skews,
             members: Mutex::new(vec![None; replicas]),
+            known: Mutex::default(),
             world,
         })
+    }
+
+    pub fn known(&self) -> MutexGuard<'_, Vec<RunId>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn booked(&self) -> Booked {

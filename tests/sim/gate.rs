@@ -6,7 +6,43 @@
 //! port calls return, which no other process can tell from its death. What was on the wire at that
 //! moment may still arrive.
 
-use tokio::sync::watch;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A value that can be waited for. Who waits is woken in the order of coming: tokio's own watch
+/// channel wakes in an order that differs from run to run.
+#[derive(Debug, Default)]
+pub struct Watched<T> {
+    value: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T: Copy> Watched<T> {
+    pub fn new(value: T) -> Self {
+        Self { value: Mutex::new(value), changed: Notify::new() }
+    }
+
+    pub fn get(&self) -> T {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set(&self, value: T) {
+        *self.value.lock().unwrap_or_else(PoisonError::into_inner) = value;
+        self.changed.notify_waiters();
+    }
+
+    pub async fn until(&self, wanted: impl Fn(T) -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if wanted(self.get()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Power {
@@ -16,17 +52,15 @@ pub enum Power {
 }
 
 #[derive(Debug)]
-pub struct Gate {
-    power: watch::Sender<Power>,
-}
+pub struct Gate(Watched<Power>);
 
 impl Gate {
     pub fn new() -> Self {
-        Self { power: watch::Sender::new(Power::Runs) }
+        Self(Watched::new(Power::Runs))
     }
 
     pub fn power(&self) -> Power {
-        *self.power.borrow()
+        self.0.get()
     }
 
     pub fn is_dead(&self) -> bool {
@@ -35,32 +69,18 @@ impl Gate {
 
     /// A dead one stays dead.
     pub fn set(&self, power: Power) {
-        self.power.send_if_modified(|held| {
-            let changes = *held != Power::Dead && *held != power;
-            if changes {
-                *held = power;
-            }
-            changes
-        });
+        if !self.is_dead() {
+            self.0.set(power);
+        }
     }
 
     /// Returns when the replica runs; never once it is dead.
     pub async fn pass(&self) {
-        if self.power() != Power::Runs {
-            self.until(Power::Runs).await;
-        }
+        self.0.until(|power| power == Power::Runs).await;
     }
 
     /// Returns when the replica is dead.
     pub async fn died(&self) {
-        self.until(Power::Dead).await;
-    }
-
-    async fn until(&self, wanted: Power) {
-        let mut seen = self.power.subscribe();
-        if seen.wait_for(|power| *power == wanted || *power == Power::Dead).await.is_ok_and(|power| *power == wanted) {
-            return;
-        }
-        std::future::pending().await
+        self.0.until(|power| power == Power::Dead).await;
     }
 }

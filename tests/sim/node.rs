@@ -10,9 +10,9 @@ use hearth_sandbox::{
     ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, WriteArgs, WriteResult,
 };
 use hearth_types::{ExecId, Fault, FaultCode, Isolation, RunId, SandboxId, SandboxLimits, Timestamp};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::gate::Watched;
 use crate::world::{Line, Lost, Peer, World};
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct Exec {
     session: SandboxId,
     command: String,
     until: Instant,
-    killed: watch::Sender<bool>,
+    killed: Arc<Watched<bool>>,
 }
 
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl Node {
             }
         }
         for exec in state.execs.values().filter(|exec| closed.contains(&exec.session)) {
-            exec.killed.send_replace(true);
+            exec.killed.set(true);
         }
         closed.len() as u64
     }
@@ -107,14 +107,14 @@ impl Node {
     }
 
     /// Starts a command, or finds it: when it ends, and how to hear that it was killed.
-    fn start(&self, args: &ExecArgs) -> Result<(Instant, watch::Receiver<bool>), Fault> {
+    fn start(&self, args: &ExecArgs) -> Result<(Instant, Arc<Watched<bool>>), Fault> {
         let exec_id = args.exec_id.clone().ok_or_else(|| Fault::internal("an exec without an id"))?;
         let mut state = self.state();
         if let Some(known) = state.execs.get(&exec_id) {
             self.world.hold("P3", known.command == args.command, || {
                 format!("{exec_id} is {:?} and was asked for {:?}", known.command, args.command)
             });
-            return Ok((known.until, known.killed.subscribe()));
+            return Ok((known.until, known.killed.clone()));
         }
         if !state.sessions.get(&args.session_id).is_some_and(|session| session.open) {
             return Err(Fault::new(FaultCode::SessionLost, "the session is closed"));
@@ -122,12 +122,12 @@ impl Node {
         let first = state.started.insert(args.command.clone(), exec_id.clone());
         self.world.hold("P3", first.is_none(), || format!("{:?} ran as {first:?} and as {exec_id}", args.command));
         let ms = args.command.rsplit(' ').next().and_then(|ms| ms.parse().ok()).unwrap_or(0);
-        let killed = watch::Sender::new(false);
-        let hears = killed.subscribe();
+        let killed = Arc::new(Watched::new(false));
         let until = Instant::now() + Duration::from_millis(ms);
-        let exec = Exec { session: args.session_id.clone(), command: args.command.clone(), until, killed };
+        let exec =
+            Exec { session: args.session_id.clone(), command: args.command.clone(), until, killed: killed.clone() };
         state.execs.insert(exec_id, exec);
-        Ok((until, hears))
+        Ok((until, killed))
     }
 }
 
@@ -172,9 +172,9 @@ impl Sandboxes for Reached {
 
     async fn exec(&self, _caller: &Caller, args: ExecArgs) -> Result<ExecResult, Fault> {
         self.carry(async {
-            let (until, mut killed) = self.node.start(&args)?;
+            let (until, killed) = self.node.start(&args)?;
             let exec_id = args.exec_id.clone().ok_or_else(|| Fault::internal("an exec without an id"))?;
-            let ended = tokio::time::timeout_at(until, killed.wait_for(|killed| *killed)).await;
+            let ended = tokio::time::timeout_at(until, killed.until(|killed| killed)).await;
             Ok(result(exec_id, ended.is_ok()))
         })
         .await
@@ -183,7 +183,7 @@ impl Sandboxes for Reached {
     async fn kill(&self, _caller: &Caller, args: KillArgs) -> Result<ExecResult, Fault> {
         self.carry(async {
             if let Some(exec) = self.node.state().execs.get(&args.exec_id) {
-                exec.killed.send_replace(true);
+                exec.killed.set(true);
             }
             Ok(result(args.exec_id, true))
         })
@@ -225,4 +225,3 @@ impl Sandboxes for Reached {
         unused()
     }
 }
-

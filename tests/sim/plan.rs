@@ -75,7 +75,7 @@ impl Plan {
             clients: usize::try_from(1 + random.below(3)).unwrap(),
             commands: usize::try_from(4 + random.below(6)).unwrap(),
             faults,
-            misfortunes: usize::try_from(1 + random.below(5)).unwrap(),
+            misfortunes: usize::try_from(1 + random.below(8)).unwrap(),
             idle_ttl: Duration::from_secs(pick(&[3, 8, 1800, 1800])),
             passivate_after: Duration::from_millis(pick(&[300, 5_000, 60_000, 3_600_000])),
             closes: random.below(3) > 0,

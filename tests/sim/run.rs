@@ -14,13 +14,16 @@ use crate::client::{Client, Command};
 use crate::cluster::Cluster;
 use crate::gate::Power;
 use crate::panics;
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::world::World;
 
 /// The longest that clients wait for their answers once all misfortune is over.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 /// The longest that anything is under way after the last answer.
-const AT_REST_WITHIN: Duration = Duration::from_secs(40);
+const AT_REST_WITHIN: Duration = Duration::from_secs(25);
+
+/// What ends activations.
+const TROUBLE: [Fault; 5] = [Fault::Kill, Fault::Stop, Fault::Drain, Fault::CutJournal, Fault::FlakyJournal];
 
 /// What a seed came to.
 pub struct Outcome {
@@ -52,7 +55,8 @@ pub fn seed(seed: u64, plan: Plan, broken: Option<Broken>, told: bool) -> Outcom
     hearth_run_core::breaks::set(None);
     let books = outcome.books();
     let frames = books.runs.values().map(|book| book.frames).sum();
-    let runs: Vec<String> = books.runs.iter().map(|(id, book)| format!("{id} {} {}", book.frames, book.laws.seq)).collect();
+    let runs: Vec<String> =
+        books.runs.iter().map(|(id, book)| format!("{id} {} {}", book.frames, book.laws.seq)).collect();
     let parts: Vec<&str> = runs.iter().map(String::as_str).collect();
     Outcome {
         breach: outcome.breached(),
@@ -77,6 +81,7 @@ async fn life(seed: u64, world: Arc<World>, broken: Option<Broken>) {
             sweeper.node.sweep(&liveness).await;
         }
     });
+    world.begin();
     let clients: Vec<_> = (0..world.plan.clients)
         .map(|number| {
             let client = Client::new(cluster.clone(), number, seed);
@@ -108,10 +113,6 @@ async fn heal_and_wait(cluster: &Arc<Cluster>, clients: Vec<LivingClient>) -> Ve
         if let Some(member) = cluster.member(place) {
             member.gate.set(Power::Runs);
         }
-    }
-    if cluster.alive().is_empty() {
-        // Whoever is dead comes back by itself, some later.
-        world.story.tell(|| "nobody is alive yet".to_owned());
     }
     let deadline = Instant::now() + ANSWERED_WITHIN;
     let mut finished = Vec::new();
@@ -154,17 +155,33 @@ async fn end(cluster: &Arc<Cluster>, clients: Vec<Client>) {
     let mut closer = Client::new(cluster.clone(), 99, 0);
     let idle = !world.plan.closes && world.plan.idle_ttl < Duration::from_secs(60);
     if idle {
-        tokio::time::sleep(world.plan.idle_ttl * 4 + Duration::from_secs(610)).await;
+        let skew = Duration::from_millis(2 * crate::cluster::MAX_SKEW_MS.cast_unsigned());
+        tokio::time::sleep(world.plan.idle_ttl * 4 + skew).await;
     } else {
         for run in &roots {
-            let key = closer.fresh_key();
+            let key = Some(closer.fresh_key());
             closer.perform(Command::Close { run: run.clone() }, key).await;
         }
     }
     rest(cluster).await;
     // A node hears of the ends by itself within its sweep.
     tokio::time::sleep(Duration::from_secs(if world.plan.faults.is_empty() { 1 } else { 11 })).await;
+    let deadline = Instant::now() + world.plan.passivate_after.max(Duration::from_secs(2)) * 2 + Duration::from_secs(5);
+    // Ended runs leave memory as parked ones do; to wait an hour for that shows nothing more.
+    while world.plan.passivate_after < Duration::from_secs(10) && active(cluster) > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    if world.plan.passivate_after < Duration::from_secs(10) {
+        let active = active(cluster);
+        world.hold("P7", active == 0, || format!("{active} activations stay in memory"));
+    }
     check_end(cluster, &clients);
+}
+
+/// Activations in the memory of all replicas.
+fn active(cluster: &Cluster) -> u64 {
+    let members = cluster.alive().into_iter().filter_map(|place| cluster.member(place));
+    members.map(|member| member.residents.row().active).sum()
 }
 
 fn check_end(cluster: &Arc<Cluster>, clients: &[Client]) {
@@ -177,6 +194,11 @@ fn check_end(cluster: &Arc<Cluster>, clients: &[Client]) {
         }
         if let Err(what) = book.check_steered() {
             faults.push(what);
+        }
+        // Activations that follow one another without progress are the mark of a turn that ends its
+        // host, not of a registry or a bus that fails.
+        if book.given_up > 0 && !TROUBLE.iter().any(|fault| world.plan.has(*fault)) {
+            faults.push(format!("P4: {id} gave a turn up and no replica was in trouble"));
         }
     }
     for client in clients {

@@ -135,9 +135,9 @@ impl Call {
                 agent(json!({ "op": "open", "name": AGENT, "prompt": script.prompt(), "timeout_ms": wait }))
             }
             Self::Send(script, wait) => match &seen.child {
-                Some(child) => agent(
-                    json!({ "op": "send", "child_run_id": child, "prompt": script.prompt(), "timeout_ms": wait }),
-                ),
+                Some(child) => {
+                    agent(json!({ "op": "send", "child_run_id": child, "prompt": script.prompt(), "timeout_ms": wait }))
+                }
                 None => list(),
             },
             Self::Poll => of_child("poll"),
@@ -236,7 +236,8 @@ impl ModelTurn for ScriptTurn {
             let text = format!("{} step {number}", script.label);
             sink.send(Delta::Text(text.clone()));
             let calls = planned.calls.iter().enumerate();
-            let calls = calls.map(|(index, call)| call.request(&format!("{}:{number}:{index}", script.label), &self.seen));
+            let calls =
+                calls.map(|(index, call)| call.request(&format!("{}:{number}:{index}", script.label), &self.seen));
             return Ok(step(text, calls.collect(), StopReason::ToolUse));
         }
         sink.send(Delta::Text(script.label.clone()));

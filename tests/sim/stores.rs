@@ -8,7 +8,7 @@ use hearth_journal::{
     Append, Error, Fate, FaultyJournal, HeadPage, HeadQuery, Journal, LogKey, MemoryJournal, Operation, Position,
     RunHead, StoredFrame,
 };
-use hearth_registry::{Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, Registry, ReplicaRow};
+use hearth_registry::{Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow};
 use hearth_types::{ReplicaId, RunId, Timestamp};
 
 use crate::plan::Fault;
@@ -229,5 +229,16 @@ impl Registry for FarRegistry {
 
     async fn replicas(&self) -> Result<Vec<ReplicaRow>, hearth_registry::Error> {
         self.carry(self.registry.replicas()).await
+    }
+    async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.announce(row, lease)).await
+    }
+
+    async fn withdraw(&self, node: &str) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.withdraw(node)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>, hearth_registry::Error> {
+        self.carry(self.registry.nodes()).await
     }
 }

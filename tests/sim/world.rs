@@ -26,8 +26,8 @@ pub struct World {
     pub plan: Plan,
     pub story: Story,
     random: SeededRandom,
-    /// No misfortune befalls anybody any more.
-    healed: AtomicBool,
+    /// Misfortunes befall whoever lives in it: not at the start, and not any more once it is healed.
+    unlucky: AtomicBool,
     cuts: Mutex<BTreeSet<(ReplicaId, Peer)>>,
     splits: Mutex<BTreeSet<(ReplicaId, ReplicaId)>>,
     books: Mutex<Books>,
@@ -44,7 +44,7 @@ impl World {
             plan,
             story: Story::new(told),
             random: SeededRandom::new(seed),
-            healed: AtomicBool::new(false),
+            unlucky: AtomicBool::new(false),
             cuts: Mutex::default(),
             splits: Mutex::default(),
             books: Mutex::default(),
@@ -56,9 +56,9 @@ impl World {
         self.random.below(bound)
     }
 
-    /// True in so many of a thousand cases; never once the world is healed.
+    /// True in so many of a thousand cases, while the world is unlucky.
     pub fn befalls(&self, fault: Fault, thousandths: u64) -> bool {
-        self.plan.has(fault) && !self.is_healed() && self.below(1_000) < thousandths
+        self.plan.has(fault) && !self.is_lucky() && self.below(1_000) < thousandths
     }
 
     pub fn books(&self) -> MutexGuard<'_, Books> {
@@ -84,12 +84,16 @@ impl World {
         }
     }
 
-    pub fn is_healed(&self) -> bool {
-        self.healed.load(Ordering::Relaxed)
+    pub fn is_lucky(&self) -> bool {
+        !self.unlucky.load(Ordering::Relaxed)
+    }
+
+    pub fn begin(&self) {
+        self.unlucky.store(true, Ordering::Relaxed);
     }
 
     pub fn heal(&self) {
-        self.healed.store(true, Ordering::Relaxed);
+        self.unlucky.store(false, Ordering::Relaxed);
         lock(&self.cuts).clear();
         lock(&self.splits).clear();
         self.story.tell(|| "all misfortune is over".to_owned());
@@ -97,7 +101,7 @@ impl World {
 
     pub fn cut(&self, replica: &ReplicaId, peer: Peer, cut: bool) {
         let mut cuts = lock(&self.cuts);
-        if cut && !self.is_healed() {
+        if cut && !self.is_lucky() {
             cuts.insert((replica.clone(), peer));
         } else {
             cuts.remove(&(replica.clone(), peer));
@@ -111,7 +115,7 @@ impl World {
     pub fn split(&self, a: &ReplicaId, b: &ReplicaId, split: bool) {
         let mut splits = lock(&self.splits);
         for pair in [(a.clone(), b.clone()), (b.clone(), a.clone())] {
-            if split && !self.is_healed() {
+            if split && !self.is_lucky() {
                 splits.insert(pair);
             } else {
                 splits.remove(&pair);
@@ -125,6 +129,9 @@ impl World {
 
     /// The time of one way of one message.
     pub async fn way(&self) {
+        if self.is_lucky() {
+            return tokio::task::yield_now().await;
+        }
         let draw = self.below(1_000);
         let ms = match draw {
             0..600 => 0,
