@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
+use crate::cluster;
 use crate::node;
 use crate::replica;
 
@@ -52,6 +53,7 @@ pub enum Command {
     Dev(dev::DevArgs),
     Replica(replica::ReplicaArgs),
     Node(node::NodeArgs),
+    Cluster(cluster::ClusterArgs),
     Run(run::RunArgs),
     Message(run::MessageArgs),
     Open(resident::OpenArgs),

@@ -5,6 +5,7 @@
 
 mod args;
 mod cli;
+mod cluster;
 mod commands;
 mod demo;
 mod dev;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
 async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
     match command {
         Command::Dev(args) => dev::dev(args, screen).await,
+        Command::Cluster(args) => cluster::cluster(args, screen).await,
         Command::Node(args) => node::node(args, screen).await,
         Command::Replica(args) => replica::replica(args, screen).await,
         Command::Demo(args) => demo::demo(args, screen).await,
