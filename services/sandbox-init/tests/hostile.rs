@@ -196,6 +196,15 @@ fn what_is_no_file_cannot_hang_the_init() {
     assert_eq!(init.refused(&write("pipe"), b"x"), RefusalKind::Invalid);
 }
 
+/// Ends the other side of a race, also when this side has failed.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 // T9
 #[test]
 fn a_folder_swapped_for_a_link_during_the_call_never_leads_out() {
@@ -220,6 +229,7 @@ fn a_folder_swapped_for_a_link_during_the_call_never_leads_out() {
                 }
             }
         });
+        let _stop = StopOnDrop(&stop);
         for _ in 0..3_000 {
             match init.ask(&read("swap/f"), b"") {
                 (Answer::Slice { .. }, content) => {
@@ -232,7 +242,6 @@ fn a_folder_swapped_for_a_link_during_the_call_never_leads_out() {
             init.ask(&write("swap/new"), b"x");
             init.ask(&write("swap/d/deep/new"), b"x");
         }
-        stop.store(true, Ordering::Relaxed);
     });
     assert!(inside > 0 && refused > 0, "the race was never lost or never won: {inside}, {refused}");
     assert!(!outside.join("new").exists() && !outside.join("d/deep").exists());

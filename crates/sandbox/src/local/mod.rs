@@ -262,7 +262,7 @@ impl Driver for LocalDriver {
             Ok(client) => client.shutdown().await.is_ok(),
             Err(_) => false,
         };
-        // The word of an init is the word of a process that hostile code may have replaced.
+        // Looked for all the same: hostile code may have taken the init's place at the socket.
         clear::kill_marked(session, if shut_down { 1 } else { clear::LOOKS }).await?;
         clear::remove(folder.path()).await
     }
