@@ -3,24 +3,23 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that meets an error has failed")]
 
+mod engine;
 mod suite;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use engine::{Relay, TestImage, cli, container_is_there};
 use hearth_sandbox::docker::{DockerDriver, DockerOptions};
 use hearth_sandbox::node::DEFAULT_IMAGE;
 use hearth_sandbox::{ExecArgs, OpenArgs, SharedDriver};
 use hearth_types::{Isolation, SandboxId};
 use suite::bench::{Bench, Place, caller, code, command, run, until};
-use tokio::io::copy_bidirectional;
-use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Instant;
 
 fn options(state_dir: PathBuf) -> DockerOptions {
-    DockerOptions { socket: None, state_dir, image: DEFAULT_IMAGE.to_owned() }
+    DockerOptions::new(&std::env::vars().collect(), state_dir, DEFAULT_IMAGE).unwrap()
 }
 
 async fn drivers(state_dir: PathBuf) -> Vec<SharedDriver> {
@@ -53,6 +52,7 @@ behaves! {
     commands::t15_output_of_exactly_the_cap_is_whole,
     commands::the_same_exec_id_runs_once,
     commands::a_command_in_the_background_is_polled_and_killed,
+    commands::commands_at_once_are_bounded,
     commands::a_caller_that_goes_away_leaves_its_command_running,
     files::what_is_written_is_read,
     files::t9_paths_that_leave_the_workspace_are_refused,
@@ -82,41 +82,6 @@ behaves! {
     sharing::t15_what_is_refused_leaves_nothing_half_open,
 }
 
-/// The docker program, as an operator has it.
-fn cli(args: &[&str]) -> String {
-    let output = Command::new("docker").args(args).output().unwrap();
-    assert!(output.status.success(), "docker {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-fn container_is_there(session: &SandboxId) -> bool {
-    let name = format!("hearth-{session}");
-    !cli(&["ps", "-aq", "--filter", &format!("name=^/{name}$")]).is_empty()
-}
-
-/// An image made of the session image and these lines, under a name of its own.
-struct TestImage(String);
-
-impl TestImage {
-    fn build(name: &str, lines: &str) -> Self {
-        let tag = format!("hearth-test-{name}-{}:latest", std::process::id());
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("Dockerfile"), format!("FROM {DEFAULT_IMAGE}\n{lines}\n")).unwrap();
-        cli(&["build", "-q", "-t", &tag, &dir.path().display().to_string()]);
-        Self(tag)
-    }
-
-    fn open(&self) -> OpenArgs {
-        OpenArgs { image: Some(self.0.clone()), ..OpenArgs::default() }
-    }
-}
-
-impl Drop for TestImage {
-    fn drop(&mut self) {
-        Command::new("docker").args(["rmi", "-f", &self.0]).output().ok();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_is_hardened() {
     let Some(place) = docker().await else { return };
@@ -124,7 +89,7 @@ async fn a_container_is_hardened() {
     let hand = bench.hand(run("run_root", "run_root"));
     let opened = hand.open().await;
     assert_eq!((opened.isolation, opened.network.as_str(), opened.runtime.as_str()), (Isolation::L2, "none", "runc"));
-    assert_eq!(opened.workspace_path, "/work");
+    assert_eq!((opened.workspace_path.as_str(), opened.notice), ("/work", None));
     let session = opened.session_id;
     let look =
         "id -u; grep -E '^(CapInh|CapPrm|CapEff|CapBnd|CapAmb|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'";
@@ -186,6 +151,43 @@ async fn memory_processes_and_cpu_are_limited() {
     let name = format!("hearth-{session}");
     let quota = cli(&["inspect", "-f", "{{.HostConfig.CpuQuota}}/{{.HostConfig.CpuPeriod}}", &name]);
     assert_eq!(quota, "50000/100000");
+    bench.finish().await;
+}
+
+/// T15: refused by default (see `t15_what_is_refused_leaves_nothing_half_open`), had where it is allowed.
+#[tokio::test(flavor = "multi_thread")]
+async fn t15_egress_is_had_only_where_it_is_allowed_and_asked_for() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::with(place, |options| options.allow_egress = true).await;
+    let hand = bench.hand(caller("acme"));
+    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let quiet = hand.open().await;
+    assert_eq!(quiet.network, "none");
+    assert_eq!(hand.sh(&quiet.session_id, "ls /sys/class/net").await.output, "lo\n");
+    let args = OpenArgs { network: Some("egress".into()), ..OpenArgs::default() };
+    let open = hand.try_open(args).await.unwrap();
+    assert_eq!(open.network, "egress");
+    assert!(open.notice.is_some_and(|notice| notice.contains("egress")));
+    let route = hand.sh(&open.session_id, "awk '$2 == \"00000000\" { print $3 }' /proc/net/route").await.output;
+    let gateway = std::net::Ipv4Addr::from(u32::from_str_radix(route.trim(), 16).unwrap().to_le_bytes());
+    let reached = hand.sh(&open.session_id, &format!("timeout 5 bash -c 'echo > /dev/tcp/{gateway}/{port}'")).await;
+    assert_eq!(reached.exit_code, Some(0), "{reached:?}");
+    bench.finish().await;
+}
+
+/// T13, without a pool: a crowd of opens is as many containers.
+#[tokio::test(flavor = "multi_thread")]
+async fn t13_a_crowd_of_opens_is_as_many_containers() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let opened = futures::future::join_all((0..20).map(|_| hand.open())).await;
+    let ids: std::collections::BTreeSet<SandboxId> = opened.into_iter().map(|opened| opened.session_id).collect();
+    assert_eq!(ids.len(), 20);
+    assert!(ids.iter().all(container_is_there));
+    bench.node().close_all().await.unwrap();
+    assert!(!ids.iter().any(container_is_there));
     bench.finish().await;
 }
 
@@ -323,36 +325,6 @@ async fn an_image_that_is_not_there_is_not_fetched() {
     bench.finish().await;
 }
 
-/// Passes on what is said to the real daemon, until it is told to stop.
-struct Relay {
-    socket: PathBuf,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Relay {
-    fn start(dir: &Path) -> Self {
-        let socket = dir.join("docker.sock");
-        std::fs::remove_file(&socket).ok();
-        let listener = UnixListener::bind(&socket).unwrap();
-        #[allow(clippy::disallowed_methods, reason = "a test's own task")]
-        let task = tokio::spawn(async move {
-            let mut open = tokio::task::JoinSet::new();
-            while let Ok((mut near, _)) = listener.accept().await {
-                open.spawn(async move {
-                    let mut far = UnixStream::connect("/var/run/docker.sock").await.unwrap();
-                    copy_bidirectional(&mut near, &mut far).await.ok();
-                });
-            }
-        });
-        Self { socket, task }
-    }
-
-    fn stop(self) {
-        self.task.abort();
-        std::fs::remove_file(&self.socket).unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_is_down_makes_calls_unavailable_and_loses_nothing() {
     if docker().await.is_none() {
@@ -362,21 +334,24 @@ async fn a_daemon_that_is_down_makes_calls_unavailable_and_loses_nothing() {
     let relay = Relay::start(relays.path());
     let socket = relay.socket.clone();
     let through = move |state_dir: PathBuf| {
-        let options = DockerOptions { socket: Some(socket.clone()), ..options(state_dir) };
+        let options = DockerOptions { socket: socket.clone(), ..options(state_dir) };
         let drivers = async move {
             let drivers = DockerDriver::probe(options).await.unwrap();
             drivers.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect()
         };
         Box::pin(drivers) as futures::future::BoxFuture<'static, Vec<SharedDriver>>
     };
-    let bench = Bench::new(Place { drivers: Box::new(through), contained: true }).await;
+    let place = Place { drivers: Box::new(through), contained: true };
+    let bench = Bench::with(place, |options| options.max_sessions = std::num::NonZeroUsize::new(2).unwrap()).await;
     let hand = bench.hand(caller("acme"));
     let session = hand.open().await.session_id;
     relay.stop();
     let began = Instant::now();
-    let fault = hand.try_open(OpenArgs::default()).await.unwrap_err();
-    assert_eq!(fault.code.as_str(), "unavailable", "{fault}");
-    assert!(fault.retry_after_ms.is_some() && began.elapsed() < Duration::from_secs(20));
+    for _ in 0..3 {
+        let fault = hand.try_open(OpenArgs::default()).await.unwrap_err();
+        assert_eq!(fault.code.as_str(), "unavailable", "{fault}");
+        assert!(fault.retry_after_ms.is_some() && began.elapsed() < Duration::from_secs(20));
+    }
     assert_eq!(hand.sh(&session, "echo still here").await.output, "still here\n", "a running session needs no daemon");
     assert_eq!(code(hand.close(&session).await), "unavailable");
     let relay = Relay::start(relays.path());

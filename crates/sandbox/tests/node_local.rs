@@ -58,6 +58,7 @@ on_both! {
     commands::t15_output_of_exactly_the_cap_is_whole,
     commands::the_same_exec_id_runs_once,
     commands::a_command_in_the_background_is_polled_and_killed,
+    commands::commands_at_once_are_bounded,
     commands::a_caller_that_goes_away_leaves_its_command_running,
     files::what_is_written_is_read,
     files::t9_paths_that_leave_the_workspace_are_refused,

@@ -39,8 +39,8 @@ pub(crate) struct Found {
 impl Engine {
     /// Connects and agrees on a version of the protocol.
     pub(crate) async fn connect(socket: &str) -> Result<Self, Error> {
-        let docker = Docker::connect_with_unix(socket, CLIENT_TIMEOUT_S, bollard::API_DEFAULT_VERSION)
-            .map_err(|error| out_of_reach(error.to_string(), error))?;
+        let docker =
+            Docker::connect_with_unix(socket, CLIENT_TIMEOUT_S, bollard::API_DEFAULT_VERSION).map_err(out_of_reach)?;
         let docker = within(ASK_DEADLINE, docker.negotiate_version()).await?;
         Ok(Self { docker })
     }
@@ -129,32 +129,29 @@ async fn within<T>(deadline: Duration, call: impl Future<Output = Result<T, Engi
         Ok(result) => result.map_err(refine),
         Err(_) => Err(Error::new(
             ErrorKind::Unavailable,
-            format!("the Docker daemon did not answer within {} s; try again", deadline.as_secs()),
+            format!("the container engine did not answer within {} s; try again", deadline.as_secs()),
         )),
     }
 }
 
-fn out_of_reach(reason: String, error: EngineError) -> Error {
-    Error::caused(ErrorKind::Unavailable, format!("the Docker daemon is out of reach ({reason}); try again"), error)
+fn out_of_reach(error: EngineError) -> Error {
+    Error::caused(ErrorKind::Unavailable, "the container engine is out of reach; try again", error)
 }
 
+/// What the engine says goes to the log: it names paths of the host.
 fn refine(error: EngineError) -> Error {
-    let (status, message) = match &error {
-        EngineError::DockerResponseServerError { status_code, message } => (*status_code, message.clone()),
-        other => {
-            let reason = other.to_string();
-            return out_of_reach(reason, error);
+    let EngineError::DockerResponseServerError { status_code, message } = &error else { return out_of_reach(error) };
+    let (kind, shown) = match status_code {
+        404 => (ErrorKind::NotFound, "the container engine has no such thing"),
+        409 => (ErrorKind::Conflict, "the container engine has another thing of this name"),
+        _ if message.to_ascii_lowercase().contains("unknown runtime") => {
+            (ErrorKind::IsolationUnavailable, "the container engine has no such runtime; nothing weaker was tried")
         }
+        // It lives and could not do it: no space left, a cgroup or a mount that failed.
+        500.. => (ErrorKind::Unavailable, "the container engine could not do it; the node's log says why"),
+        _ => (ErrorKind::Internal, "the container engine refused the request; the node's log says why"),
     };
-    let kind = match status {
-        404 => ErrorKind::NotFound,
-        409 => ErrorKind::Conflict,
-        _ if message.to_ascii_lowercase().contains("unknown runtime") => ErrorKind::IsolationUnavailable,
-        // The daemon lives and could not do it: no space left, a cgroup or a mount that failed.
-        500.. => ErrorKind::Unavailable,
-        _ => ErrorKind::Internal,
-    };
-    Error::caused(kind, format!("the Docker daemon refused: {}", message.trim()), error)
+    Error::caused(kind, shown, error)
 }
 
 fn absent<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {

@@ -24,7 +24,9 @@ impl Folders {
     pub(crate) async fn open(state_dir: &Path) -> Result<Self, Error> {
         let identity = node_identity(state_dir)?;
         let top = state_dir.join("docker");
-        DirBuilder::new().recursive(true).mode(0o711).create(top.join("run")).map_err(failed)?;
+        // Whoever reaches a socket commands its session. The engine is not held up by this, nor is a
+        // container, which has its folder mounted.
+        DirBuilder::new().recursive(true).mode(0o700).create(top.join("run")).map_err(failed)?;
         // The engine mounts by an absolute path.
         let top = top.canonicalize().map_err(failed)?;
         let init = install(&top).await.map_err(failed)?;

@@ -6,6 +6,7 @@ mod engine;
 mod folders;
 mod runtimes;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bollard::models::SystemInfo;
 use hearth_types::{Isolation, SandboxId};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::docker::engine::{Engine, Found};
@@ -24,23 +26,42 @@ use crate::{Driver, Error, ErrorKind, SessionSpec, SessionState, Started};
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// From the start of the container to the first answer of its init.
 const INIT_DEADLINE: Duration = Duration::from_secs(30);
+/// Containers that come up at once.
+const STARTS: usize = 8;
 const INIT_PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone)]
 pub struct DockerOptions {
-    /// The engine's Unix socket. Absent: `DOCKER_HOST` of the variables given, or the usual place.
-    pub socket: Option<PathBuf>,
+    /// The engine's Unix socket.
+    pub socket: PathBuf,
     /// The node's state folder; this driver keeps to `docker/` in it.
     pub state_dir: PathBuf,
     /// The image for sessions that name none.
     pub image: String,
 }
 
+impl DockerOptions {
+    /// With the engine that `DOCKER_HOST` names, else the one at the usual place.
+    pub fn new(
+        vars: &BTreeMap<String, String>,
+        state_dir: impl Into<PathBuf>,
+        image: impl Into<String>,
+    ) -> Result<Self, Unusable> {
+        let socket = match vars.get("DOCKER_HOST").filter(|host| !host.is_empty()) {
+            None => DEFAULT_SOCKET,
+            Some(host) => host.strip_prefix("unix://").ok_or_else(|| Unusable::RemoteHost { host: host.clone() })?,
+        };
+        Ok(Self { socket: socket.into(), state_dir: state_dir.into(), image: image.into() })
+    }
+}
+
 /// Why Docker cannot be used here, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
-    #[error("no Docker daemon answers: {0}")]
-    NoDaemon(#[source] Error),
+    #[error("DOCKER_HOST is {host:?}; allowed: unix://PATH, an engine on this host, since its files are mounted")]
+    RemoteHost { host: String },
+    #[error("no Docker daemon answers at {}; start dockerd, or name another in DOCKER_HOST", socket.display())]
+    NoDaemon { socket: PathBuf, source: Error },
     #[error(
         "the session image {image} is not there; build it with `cargo xtask image`, or name another in SANDBOX_IMAGE"
     )]
@@ -62,6 +83,8 @@ pub struct DockerDriver {
 
 struct Shared {
     engine: Engine,
+    /// Held while a container comes up: a crowd of them would only miss their deadlines together.
+    starts: Semaphore,
     folders: Folders,
     image: String,
 }
@@ -69,10 +92,10 @@ struct Shared {
 impl DockerDriver {
     /// One driver per level that the engine offers, its default's level first.
     pub async fn probe(options: DockerOptions) -> Result<Vec<Self>, Unusable> {
-        let socket = options.socket.unwrap_or_else(|| PathBuf::from(DEFAULT_SOCKET));
-        let engine = Engine::connect(&socket.display().to_string()).await.map_err(Unusable::NoDaemon)?;
-        let facts = engine.facts().await.map_err(Unusable::NoDaemon)?;
-        if engine.image(&options.image).await.map_err(Unusable::NoDaemon)?.is_none() {
+        let silent = |source| Unusable::NoDaemon { socket: options.socket.clone(), source };
+        let engine = Engine::connect(&options.socket.display().to_string()).await.map_err(silent)?;
+        let facts = engine.facts().await.map_err(silent)?;
+        if engine.image(&options.image).await.map_err(silent)?.is_none() {
             return Err(Unusable::NoImage { image: options.image });
         }
         let names: Vec<String> = facts.runtimes.clone().unwrap_or_default().into_keys().collect();
@@ -82,7 +105,7 @@ impl DockerDriver {
             return Err(Unusable::NoRuntime { found });
         }
         let folders = Folders::open(&options.state_dir).await.map_err(Unusable::NoState)?;
-        let shared = Arc::new(Shared { engine, folders, image: options.image });
+        let shared = Arc::new(Shared { engine, starts: Semaphore::new(STARTS), folders, image: options.image });
         let notice = notice(&facts);
         let driver =
             |(isolation, runtimes)| Self { shared: shared.clone(), isolation, runtimes, notice: notice.clone() };
@@ -210,6 +233,8 @@ impl Driver for DockerDriver {
 
     async fn start(&self, spec: &SessionSpec) -> Result<Started, Error> {
         let runtime = self.runtime(spec)?;
+        let closed = |_| Error::new(ErrorKind::Internal, "the driver is shut down");
+        let _turn = self.shared.starts.acquire().await.map_err(closed)?;
         if self.create(spec, runtime).await? {
             self.shared.engine.start(&container_name(&spec.session)).await?;
         }
@@ -268,14 +293,25 @@ mod tests {
         assert!(notice(&SystemInfo::default()).unwrap().contains("system calls"));
     }
 
+    #[test]
+    fn only_an_engine_of_this_host_will_do() {
+        let of = |host: &str| {
+            let vars = BTreeMap::from([("DOCKER_HOST".to_owned(), host.to_owned())]);
+            DockerOptions::new(&vars, "/state", "img").map(|options| options.socket)
+        };
+        assert_eq!(of("unix:///run/user/1/docker.sock").unwrap(), PathBuf::from("/run/user/1/docker.sock"));
+        assert_eq!(of("").unwrap(), PathBuf::from(DEFAULT_SOCKET));
+        assert!(of("tcp://10.0.0.1:2375").unwrap_err().to_string().contains("tcp://10.0.0.1:2375"));
+    }
+
     #[tokio::test]
     async fn a_probe_says_what_is_missing() {
         let options = DockerOptions {
-            socket: Some("/nonexistent/docker.sock".into()),
+            socket: "/nonexistent/docker.sock".into(),
             state_dir: "/nonexistent".into(),
             image: "img".into(),
         };
         let Err(unusable) = DockerDriver::probe(options).await else { panic!("no daemon was needed") };
-        assert!(matches!(unusable, Unusable::NoDaemon(_)), "{unusable}");
+        assert!(matches!(unusable, Unusable::NoDaemon { .. }), "{unusable}");
     }
 }

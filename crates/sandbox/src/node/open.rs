@@ -19,7 +19,7 @@ use crate::node::state::{Record, Stage};
 use crate::node::table::shared_key;
 use crate::node::workspace::Workspace;
 use crate::node::{Inner, blocking, close, fault};
-use crate::{Caller, Error, ErrorKind, OpenArgs, OpenResult, SessionSpec, SharedDriver, Work};
+use crate::{Caller, Error, ErrorKind, Network, OpenArgs, OpenResult, SessionSpec, SharedDriver, Work};
 
 /// A driver that takes longer is taken for hung.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(120);
@@ -110,8 +110,22 @@ fn answer(inner: &Inner, session: &Session, warm: bool) -> Result<OpenResult, Fa
         idle_expires_at: row.idle_expires_at,
         node: row.node,
         warm,
-        notice: session.driver.as_ref().and_then(|driver| driver.notice()),
+        notice: notice(session),
     })
+}
+
+/// What the level does not hold on this host, and what this session may do beyond it.
+fn notice(session: &Session) -> Option<String> {
+    let durable = "the size of the workspace is not limited";
+    let egress = "sessions with egress can reach each other unless the engine forbids that";
+    let spec = &session.record.spec;
+    let parts = [
+        session.driver.as_ref().and_then(|driver| driver.notice()),
+        session.record.workspace.is_some().then(|| durable.to_owned()),
+        (spec.network == Network::Egress).then(|| egress.to_owned()),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Decides, under the table's lock, which session this open is about, and makes it if there is none.
@@ -198,12 +212,18 @@ fn session_id(inner: &Inner, caller: &Caller, own: bool) -> SandboxId {
 /// The task of an open. Whatever fails, nothing is left behind, or what is left keeps its place until
 /// the sweeper has removed it.
 async fn carry_out(inner: Arc<Inner>, session: Arc<Session>, driver: SharedDriver) -> Result<(), Fault> {
-    let error = match Box::pin(bring_up(&inner, &session, &driver)).await {
+    let workspace = match prepare(&inner, &session, &driver).await {
+        Ok(workspace) => workspace,
+        Err(error) => {
+            locked(&inner.table).remove(&session);
+            return Err(refusal(&session, &error));
+        }
+    };
+    let error = match Box::pin(bring_up(&inner, &session, &driver, workspace)).await {
         Ok(live) => return session.go_live(&live, inner.clock.now()),
         Err(error) => error,
     };
-    tracing::warn!(session = %session.id(), error = &error as &dyn std::error::Error, "a session could not be opened");
-    let refusal = fault("open", &error);
+    let refusal = refusal(&session, &error);
     if matches!(session.phase(), Phase::Opening) {
         session.not_opened();
         drop(close::begin(&inner, &session, Why::Failed).0.await);
@@ -211,9 +231,28 @@ async fn carry_out(inner: Arc<Inner>, session: Arc<Session>, driver: SharedDrive
     Err(refusal)
 }
 
-async fn bring_up(inner: &Arc<Inner>, session: &Session, driver: &SharedDriver) -> Result<Live, Error> {
+fn refusal(session: &Session, error: &Error) -> Fault {
+    tracing::warn!(session = %session.id(), error = error as &dyn std::error::Error, "a session could not be opened");
+    fault("open", error)
+}
+
+/// What can fail before anything of the session exists. The driver is asked first: while it is out of
+/// reach, what it may have left behind could not be removed either, and would take up a place.
+async fn prepare(inner: &Inner, session: &Session, driver: &SharedDriver) -> Result<Option<Workspace>, Error> {
+    match tokio::time::timeout(START_DEADLINE, driver.inspect(session.id())).await {
+        Ok(seen) => drop(seen?),
+        Err(_) => return Err(Error::new(ErrorKind::Unavailable, "the driver did not answer in time; try again")),
+    }
+    open_workspace(inner, session).await
+}
+
+async fn bring_up(
+    inner: &Arc<Inner>,
+    session: &Session,
+    driver: &SharedDriver,
+    workspace: Option<Workspace>,
+) -> Result<Live, Error> {
     let spec = &session.record.spec;
-    let workspace = open_workspace(inner, session).await?;
     put(inner, session, Stage::Opening).await?;
     let _turn = session.driver_turn.lock().await;
     let started = match tokio::time::timeout(START_DEADLINE, driver.start(spec)).await {

@@ -216,6 +216,29 @@ pub async fn a_command_in_the_background_is_polled_and_killed(place: Place) {
     bench.finish().await;
 }
 
+pub async fn commands_at_once_are_bounded(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    let start = || ExecArgs { background: Some(true), timeout_seconds: Some(120), ..command(&session, "sleep 100") };
+    let mut running = Vec::new();
+    let refused = loop {
+        match hand.try_exec(start()).await {
+            Ok(begun) => running.push(begun.exec_id),
+            Err(fault) => break fault,
+        }
+        assert!(running.len() < 200, "there is no bound");
+    };
+    assert_eq!(refused.code.as_str(), "queue_full");
+    assert!(running.len() >= 16 && refused.retry_after_ms.is_some());
+    let again = ExecArgs { exec_id: Some(running[0].clone()), ..start() };
+    assert_eq!(hand.try_exec(again).await.unwrap().exit_code, None, "one that runs is attached to all the same");
+    let args = KillArgs { session_id: session.clone(), exec_id: running[0].clone() };
+    hand.node.kill(&hand.caller, args).await.unwrap();
+    until("there is room again", || async { hand.try_exec(command(&session, "true")).await.is_ok() }).await;
+    bench.finish().await;
+}
+
 pub async fn a_caller_that_goes_away_leaves_its_command_running(place: Place) {
     let bench = Bench::new(place).await;
     let hand = bench.hand(caller("acme"));
