@@ -44,6 +44,13 @@ impl Folder {
         self.path.join(LOG)
     }
 
+    /// The last line of the replica's log.
+    pub fn last_words(&self) -> String {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it wrote nothing").to_owned()
+    }
+
     pub fn is_fleeting(&self) -> bool {
         self.fleeting.is_some()
     }

@@ -29,6 +29,8 @@ pub struct Stage {
     /// Sandbox sessions that the demo has seen.
     pub sessions: Vec<String>,
     keep: bool,
+    /// Whether the replica has served since this demo began.
+    served: bool,
     /// Processes that carried our marks before the demo began: a shell in that folder, for one.
     before: Vec<i32>,
 }
@@ -45,8 +47,17 @@ impl Stage {
             }
         }));
         let client = Client::new(options).map_err(Trouble::call("making a client"))?;
-        let mut stage =
-            Self { folder, address, client, telling, replica: None, sessions: Vec::new(), keep, before: Vec::new() };
+        let mut stage = Self {
+            folder,
+            address,
+            client,
+            telling,
+            replica: None,
+            sessions: Vec::new(),
+            keep,
+            served: false,
+            before: Vec::new(),
+        };
         stage.before = stage.processes().iter().map(|process| process.pid).collect();
         Ok(stage)
     }
@@ -63,10 +74,15 @@ impl Stage {
                 sleep(LOOK_AGAIN).await;
             }
         };
-        tokio::select! {
-            ready = self.client.ready() => ready.map_err(Trouble::call("waiting for the replica")),
-            status = ended => Err(Trouble::Here(format!("the replica ended at its start ({status})"))),
-        }
+        let status = tokio::select! {
+            ready = self.client.ready() => {
+                ready.map_err(Trouble::call("waiting for the replica"))?;
+                self.served = true;
+                return Ok(());
+            }
+            status = ended => status,
+        };
+        Err(Trouble::Here(format!("the replica ended at its start ({status}): {}", self.folder.last_words())))
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -139,12 +155,13 @@ impl Stage {
         if let Err(trouble) = self.close_runs().await {
             checks.that(&telling, false, "what was open can be closed", &trouble.to_string());
         }
-        let good_order = match &mut self.replica {
-            Some(replica) => replica.stop().await,
-            None => true,
-        };
-        checks.that(&telling, good_order, "the replica ended when it was asked to", "");
-        self.replica = None;
+        if let Some(mut replica) = self.replica.take() {
+            let good_order = replica.stop().await;
+            // One that never served has told its trouble already.
+            if self.served {
+                checks.that(&telling, good_order, "the replica ended when it was asked to", "");
+            }
+        }
         let left = self.remains().await;
         self.remove(&left).await;
         let tidied = self.folder.tidy(keep_log);
@@ -160,10 +177,10 @@ impl Stage {
     /// Closes what is open, for which a replica that is down has to be up once more: only it knows.
     async fn close_runs(&mut self) -> Result<(), Trouble> {
         let Some(replica) = &mut self.replica else { return Ok(()) };
-        if replica.ended().is_some() {
+        if replica.ended().is_some() && self.served {
             self.start_replica().await?;
         }
-        self.close_all().await.map(drop)
+        if self.served { self.close_all().await.map(drop) } else { Ok(()) }
     }
 
     /// The last resort for what should have been gone: it is the demo's, and nobody else will.
