@@ -189,7 +189,7 @@ impl Residents {
         if self.is_draining() {
             return Err(Error::Draining);
         }
-        let slot = self.inner.slots.slot(run_id);
+        let slot = self.inner.slots.claim(run_id);
         let mut new = false;
         let filled = slot
             .0
@@ -204,13 +204,9 @@ impl Residents {
             Ok(()) if new => Ok(Created::New),
             Ok(()) => Ok(Created::Existing(self.look(run_id).await?.0)),
             Err(Error::Journal(hearth_journal::Error::Fenced { .. })) => {
-                self.inner.slots.remove(run_id, &slot);
                 Ok(Created::Existing(self.look(run_id).await?.0))
             }
-            Err(error) => {
-                self.inner.slots.remove(run_id, &slot);
-                Err(error)
-            }
+            Err(error) => Err(error),
         }
     }
 
@@ -257,12 +253,8 @@ impl Residents {
     }
 
     pub(crate) async fn activation(&self, run_id: &RunId) -> Result<Handle, Error> {
-        let slot = self.inner.slots.slot(run_id);
-        let filled = slot.0.get_or_try_init(|| self.activate(run_id)).await.cloned();
-        if filled.is_err() {
-            self.inner.slots.remove(run_id, &slot);
-        }
-        filled
+        let slot = self.inner.slots.claim(run_id);
+        slot.0.get_or_try_init(|| self.activate(run_id)).await.cloned()
     }
 
     /// Reads the journal and takes the run over: its first act is an append that fences all others.

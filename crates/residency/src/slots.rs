@@ -1,6 +1,7 @@
 //! The activations of this replica, by run. A slot makes sure that one run is begun once at a time.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,13 +34,47 @@ impl Handle {
 pub(crate) struct Slot(pub OnceCell<Handle>);
 
 #[derive(Default)]
+struct Entry {
+    slot: Arc<Slot>,
+    claims: usize,
+}
+
+#[derive(Default)]
 struct Table {
-    slots: HashMap<RunId, Arc<Slot>>,
+    slots: HashMap<RunId, Entry>,
     actors: HashMap<ActorId, (RunId, Epoch)>,
 }
 
 #[derive(Default)]
 pub(crate) struct Slots(Mutex<Table>);
+
+/// A slot held by somebody who fills it or waits for it to be filled. When the last one goes and it is
+/// empty still, be it by an error or because the caller went away, nothing of it stays.
+pub(crate) struct Claim<'s> {
+    slots: &'s Slots,
+    run_id: RunId,
+    slot: Arc<Slot>,
+}
+
+impl Deref for Claim<'_> {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut table = self.slots.table();
+        let held = table.slots.get_mut(&self.run_id).filter(|entry| Arc::ptr_eq(&entry.slot, &self.slot));
+        let Some(entry) = held else { return };
+        entry.claims -= 1;
+        if entry.claims == 0 && !self.slot.0.initialized() {
+            table.slots.remove(&self.run_id);
+        }
+    }
+}
 
 impl Slots {
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -47,12 +82,15 @@ impl Slots {
     }
 
     /// The run's slot, made if there is none.
-    pub fn slot(&self, run_id: &RunId) -> Arc<Slot> {
-        self.table().slots.entry(run_id.clone()).or_default().clone()
+    pub fn claim(&self, run_id: &RunId) -> Claim<'_> {
+        let mut table = self.table();
+        let entry = table.slots.entry(run_id.clone()).or_default();
+        entry.claims += 1;
+        Claim { slots: self, run_id: run_id.clone(), slot: entry.slot.clone() }
     }
 
     pub fn get(&self, run_id: &RunId) -> Option<Handle> {
-        self.table().slots.get(run_id).and_then(|slot| slot.0.get().cloned())
+        self.table().slots.get(run_id).and_then(|entry| entry.slot.0.get().cloned())
     }
 
     /// Remembers whose actor this is, so that its end finds the slot.
@@ -60,19 +98,11 @@ impl Slots {
         self.table().actors.insert(actor, (run_id, epoch));
     }
 
-    /// Removes a slot that could not be filled; another's stays.
-    pub fn remove(&self, run_id: &RunId, slot: &Arc<Slot>) {
-        let mut table = self.table();
-        if table.slots.get(run_id).is_some_and(|held| Arc::ptr_eq(held, slot)) {
-            table.slots.remove(run_id);
-        }
-    }
-
     /// Removes the slot of an actor that has ended, and tells what it was.
     pub fn remove_actor(&self, actor: ActorId) -> Option<(RunId, Epoch)> {
         let mut table = self.table();
         let (run_id, epoch) = table.actors.remove(&actor)?;
-        let is_its = |slot: &Arc<Slot>| slot.0.get().is_none_or(|handle| handle.actor.get_id() == actor);
+        let is_its = |entry: &Entry| entry.slot.0.get().is_none_or(|handle| handle.actor.get_id() == actor);
         if table.slots.get(&run_id).is_some_and(is_its) {
             table.slots.remove(&run_id);
         }
@@ -82,7 +112,7 @@ impl Slots {
     /// In the order of their ids.
     pub fn all(&self) -> Vec<(RunId, Handle)> {
         let table = self.table();
-        let filled = table.slots.iter().filter_map(|(run, slot)| Some((run.clone(), slot.0.get()?.clone())));
+        let filled = table.slots.iter().filter_map(|(run, entry)| Some((run.clone(), entry.slot.0.get()?.clone())));
         let mut all: Vec<(RunId, Handle)> = filled.collect();
         drop(table);
         all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
@@ -91,5 +121,22 @@ impl Slots {
 
     pub fn len(&self) -> usize {
         self.table().slots.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_nobody_filled_leaves_nothing_behind() {
+        let slots = Slots::default();
+        let run_id = RunId::derive(&["run"]);
+        let (first, second) = (slots.claim(&run_id), slots.claim(&run_id));
+        drop(first);
+        assert_eq!(slots.len(), 1, "another one is about to fill it");
+        assert!(Arc::ptr_eq(&second.slot, &slots.claim(&run_id).slot), "whoever comes meets the one that waits");
+        drop(second);
+        assert_eq!(slots.len(), 0);
     }
 }
