@@ -12,7 +12,7 @@ use crate::{layers, process, setup, tidy};
 
 pub fn run(root: &Path) -> Result<(), Failure> {
     let mut watch = Stopwatch::default();
-    let services = watch.phase("set-up", || setup::start(root))?;
+    let services = watch.phase("set-up", || setup::start(root));
     let mut failures = Vec::new();
     let mut check = |name: &'static str, work: &mut dyn FnMut() -> Result<(), Failure>| {
         if let Err(failure) = watch.phase(name, work) {

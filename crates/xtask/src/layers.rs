@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::process;
 
 /// Level, folder, crate.
-const LAYOUT: [(u8, &str, &str); 20] = [
+const LAYOUT: [(u8, &str, &str); 22] = [
     (0, "crates/types", "hearth-types"),
     (0, "crates/telemetry", "hearth-telemetry"),
     (1, "crates/proto", "hearth-proto"),
@@ -26,9 +26,11 @@ const LAYOUT: [(u8, &str, &str); 20] = [
     (2, "crates/models", "hearth-models"),
     (2, "crates/sandbox", "hearth-sandbox"),
     (3, "crates/engine", "hearth-engine"),
+    (3, "crates/nodes", "hearth-nodes"),
     (4, "crates/residency", "hearth-residency"),
     (5, "crates/api", "hearth-api"),
     (6, "services/control-plane", "hearth-control-plane"),
+    (6, "services/sandbox-node", "hearth-sandbox-node"),
     (6, "services/hearth", "hearth"),
     (7, "tests", "hearth-tests"),
     (7, "tests/sim", "hearth-sim"),
@@ -36,11 +38,12 @@ const LAYOUT: [(u8, &str, &str); 20] = [
 ];
 
 /// Dependencies inside one level that are meant: the first may use the second.
-const WITHIN_A_LEVEL: [(&str, &str); 2] = [
+const WITHIN_A_LEVEL: [(&str, &str); 3] = [
     // The set-up of telemetry speaks of the shared nouns, which know nothing of it.
     ("hearth-telemetry", "hearth-types"),
     // The one program that users run holds the services.
     ("hearth", "hearth-control-plane"),
+    ("hearth", "hearth-sandbox-node"),
 ];
 
 /// Crates that decide and never act, and what would let them act.
