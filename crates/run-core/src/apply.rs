@@ -114,6 +114,7 @@ impl Run {
                     turn_id: turn_id.clone(),
                     unconfirmed: Some(Box::new((RunSpec::clone(spec), prompt.clone()))),
                     for_turn: for_turn.filter(|_| *kind == ChildKind::Spawn),
+                    key: spec.key.clone(),
                     state: None,
                 };
                 self.children.insert(spec.run_id.clone(), child);
@@ -131,13 +132,14 @@ impl Run {
                 self.closed_descendants += closed_descendants;
             }
             Event::Closing { partial, .. } => {
+                // What waits stays until the end, so that whoever waits for it is told then.
                 self.closing = Some(partial.clone());
-                self.queue.clear();
                 self.last_used_at = at;
             }
             Event::Closed => {
                 self.state = RunState::Closed;
                 self.closing = None;
+                self.queue.clear();
             }
             Event::Snapshot { .. } => {
                 self.snapshot_seq = recorded.seq;

@@ -207,7 +207,6 @@ impl Laws {
             Event::Closing { .. } => {
                 hold("P5", !self.closing, || "closing twice".to_owned())?;
                 self.closing = true;
-                self.waiting.clear();
                 Ok(())
             }
             Event::Closed => self.finish(RunState::Closed),

@@ -8,7 +8,7 @@ use hearth_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ChildKind, RunSpec};
+use crate::{ChildKind, KeyUse, RunSpec};
 
 /// Ended turns whose results stay in memory; older ones are read from the journal.
 pub(crate) const ENDED_TURNS_KEPT: usize = 4;
@@ -122,6 +122,9 @@ pub struct Child {
     pub unconfirmed: Option<Box<(RunSpec, String)>>,
     /// The parent's turn that a spawn belongs to.
     pub for_turn: Option<TurnId>,
+    /// The key that opened it, for an open from outside.
+    #[serde(default)]
+    pub key: Option<KeyUse>,
     pub state: Option<RunState>,
 }
 

@@ -7,6 +7,10 @@ use crate::{ChildKind, Effect, Event, Refusal, Run};
 
 pub(super) fn open(run: &Run, open: &OpenChild) -> Result<Decision, Refusal> {
     if let Some(child) = run.children.get(&open.spec.run_id) {
+        // The id comes from the key: the same id with another body is another command under that key.
+        if child.key != open.spec.key {
+            return Err(Refusal::KeyConflict);
+        }
         return Ok(Decision::nothing(Reply::ChildOpened { turn_id: child.turn_id.clone(), existed: true }));
     }
     refuse_if_over(run)?;

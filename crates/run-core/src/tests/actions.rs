@@ -40,6 +40,7 @@ pub enum Action {
         spawn: bool,
         depth: u32,
         stale: bool,
+        body: u8,
     },
     Confirm(u8),
     RefuseChild(u8),
@@ -77,9 +78,9 @@ pub fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(key, body, steer)| Action::AcceptKeyed { key, body, steer }),
         3 => (prop::option::of(0..6u8), prop::option::of(key.clone()), body.clone(), any::<bool>())
             .prop_map(|(named, key, body, partial)| Action::Cancel { named, key, body, partial }),
-        1 => (prop::option::of(key), body).prop_map(|(key, body)| Action::Close { key, body }),
-        4 => (0..20u8, any::<bool>(), 0..6u32, prop::bool::weighted(0.1))
-            .prop_map(|(child, spawn, depth, stale)| Action::OpenChild { child, spawn, depth, stale }),
+        1 => (prop::option::of(key), body.clone()).prop_map(|(key, body)| Action::Close { key, body }),
+        4 => (0..20u8, any::<bool>(), 0..6u32, prop::bool::weighted(0.1), body)
+            .prop_map(|(child, spawn, depth, stale, body)| Action::OpenChild { child, spawn, depth, stale, body }),
         2 => (0..20u8).prop_map(Action::Confirm),
         1 => (0..20u8).prop_map(Action::RefuseChild),
         3 => (0..20u8, 0..5u8).prop_map(|(child, state)| Action::EndChild { child, state }),
@@ -195,7 +196,7 @@ impl Action {
                 key: key.map(|key| key_use("close", key, body)),
                 partial: String::new(),
             }),
-            Self::OpenChild { child, spawn, depth, stale } => open_child(run, child, spawn, depth, stale),
+            Self::OpenChild { child, spawn, depth, stale, body } => open_child(run, (child, body), spawn, depth, stale),
             Self::Confirm(child) => Command::ChildConfirmed { child_run_id: child_id(child) },
             Self::RefuseChild(child) => Command::ChildRefused { child_run_id: child_id(child) },
             Self::EndChild { child, state } => {
@@ -218,10 +219,11 @@ fn blocker() -> Blocker {
     Blocker { tripped: "loop".into(), last_safe_state: "before".into(), next_action: "change".into() }
 }
 
-fn open_child(run: &Run, child: u8, spawn: bool, depth: u32, stale: bool) -> Command {
+fn open_child(run: &Run, (child, body): (u8, u8), spawn: bool, depth: u32, stale: bool) -> Command {
     let mut spec = run_spec(child_id(child).as_str(), 4);
     spec.parent = Some(Parent { run_id: run.spec.run_id.clone(), call_id: None });
     spec.depth = depth;
+    spec.key = Some(KeyUse { id: format!("open{child}"), digest: format!("open{body}") });
     // A spawn is always for a turn; a resident may be opened from outside.
     let for_turn = (spawn || stale || child.is_multiple_of(2)).then(|| running(run, stale));
     Command::OpenChild(Box::new(OpenChild {

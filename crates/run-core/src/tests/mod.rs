@@ -83,6 +83,11 @@ impl World {
         let before = self.run.clone();
         match (self.machine.decide)(&before, &command, self.now) {
             Ok(decision) => {
+                if let Command::OpenChild(open) = &command
+                    && let Some(child) = before.children.get(&open.spec.run_id)
+                {
+                    assert_eq!(child.key, open.spec.key, "another body under a child's key was taken");
+                }
                 self.check_reply(&command, &decision);
                 self.append(&command, &decision);
                 self.check_effects(&before, &decision);
@@ -150,7 +155,10 @@ impl World {
         let told = match refusal {
             Refusal::Ended { state } => run.state == *state && state.is_final(),
             Refusal::Closing => run.closing.is_some(),
-            Refusal::KeyConflict => false,
+            Refusal::KeyConflict => match command {
+                Command::OpenChild(open) => run.children.get(&open.spec.run_id).is_some_and(|c| c.key != open.spec.key),
+                _ => false,
+            },
             Refusal::QueueFull => {
                 let steered = run.current.as_ref().map_or(0, |turn| turn.steered.len());
                 run.queue.len().max(steered) == limits::MAX_QUEUED_TURNS
