@@ -121,6 +121,9 @@ fn provider(options: &TelemetryOptions) -> Result<SdkTracerProvider, Error> {
         // A caller that does not sample its trace is followed.
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)));
     let Some(endpoint) = &options.otlp_endpoint else { return Ok(builder.build()) };
+    // Where another part of the program asks the same HTTP library for TLS, a client cannot be made
+    // without a provider of ciphers, though this one speaks plain HTTP. Whoever comes first sets it.
+    rustls::crypto::ring::default_provider().install_default().ok();
     let exporter = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
