@@ -262,3 +262,48 @@ fn refusal(error: Errno) -> Refusal {
     };
     Refusal::new(kind, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A fence as it is on a kernel that cannot resolve below a folder, and as it is here.
+    fn fences() -> (tempfile::TempDir, [Fence; 2]) {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("work");
+        std::fs::create_dir_all(root.join("in")).unwrap();
+        std::fs::write(base.path().join("secret"), "s3cret").unwrap();
+        std::fs::write(root.join("in/f"), "inside").unwrap();
+        symlink(base.path(), root.join("out")).unwrap();
+        symlink("../secret", root.join("link")).unwrap();
+        let fence = || Fence::new(&root, Some(Path::new("/work"))).unwrap();
+        let fences = [fence(), Fence { beneath: false, ..fence() }];
+        (base, fences)
+    }
+
+    #[test]
+    fn both_ways_to_resolve_stay_inside() {
+        let (base, fences) = fences();
+        for (index, fence) in fences.iter().enumerate() {
+            assert_eq!(fence.read(b"in/f", 0, 99).unwrap().content, b"inside");
+            assert_eq!(fence.read(b"/work//in/./f", 2, 3).unwrap().content, b"sid");
+            for path in [&b"out/secret"[..], b"link", b"../secret", b"in/../../secret", b"/etc/passwd", b"/"] {
+                assert_eq!(fence.read(path, 0, 9).unwrap_err().kind, RefusalKind::Outside, "{index} {path:?}");
+                assert_eq!(fence.write(path, b"x", None).unwrap_err().kind, RefusalKind::Outside, "{index} {path:?}");
+            }
+            assert_eq!(fence.write(b"out/new/f", b"x", None).unwrap_err().kind, RefusalKind::Outside);
+            let name = format!("new{index}/deep/f");
+            fence.write(name.as_bytes(), b"made", Some(0o4777)).unwrap();
+            let made = base.path().join("work").join(name).metadata().unwrap();
+            assert_eq!(
+                (made.len(), made.mode() & 0o7777),
+                (4, 0o777),
+                "no bits that change whose rights a program has"
+            );
+            assert_eq!(fence.read(b"in/f/g", 0, 9).unwrap_err().kind, RefusalKind::Invalid);
+        }
+        assert_eq!(std::fs::read(base.path().join("secret")).unwrap(), b"s3cret");
+        assert!(!base.path().join("new").exists());
+    }
+}

@@ -26,6 +26,8 @@ mod end;
 const MAX_PEERS: usize = 128;
 /// Bytes of messages and answers under way.
 const MAX_PEER_BYTES: usize = 64 * 1024 * 1024;
+/// How long nobody is let in after the process has run out of descriptors.
+const DEAF_MS: u64 = 100;
 /// The longest sleep, so that a clock that was set or a machine that slept is noticed.
 const MAX_SLEEP_MS: u64 = 30_000;
 
@@ -46,6 +48,8 @@ struct Session {
     execs: Execs,
     peers: BTreeMap<u64, Peer>,
     next_peer: u64,
+    /// Until then connections wait, in `awake_ms`.
+    deaf_until: u64,
     /// In `boot_ms`.
     ends_at: u64,
     idle_ms: u64,
@@ -81,6 +85,7 @@ impl Session {
             execs,
             peers: BTreeMap::new(),
             next_peer: 0,
+            deaf_until: 0,
             ends_at: now.saturating_add(left),
             idle_ms: options.idle_s.saturating_mul(1_000),
             spoken_at: now,
@@ -106,8 +111,12 @@ impl Session {
 
     /// Sleeps until something is ready or due.
     fn wait(&self) -> io::Result<Vec<(Source, PollFlags)>> {
-        let mut sources = vec![Source::Listener, Source::Signals];
-        let mut fds = vec![PollFd::new(&self.listener, PollFlags::IN), PollFd::new(self.signals.fd(), PollFlags::IN)];
+        let mut sources = vec![Source::Signals];
+        let mut fds = vec![PollFd::new(self.signals.fd(), PollFlags::IN)];
+        if awake_ms() >= self.deaf_until {
+            sources.push(Source::Listener);
+            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
         for (id, peer) in &self.peers {
             sources.push(Source::Peer(*id));
             fds.push(PollFd::new(peer.stream(), peer.interest()));
@@ -142,7 +151,8 @@ impl Session {
             _ => None,
         });
         let stalls = self.peers.values().filter_map(Peer::stalls_at);
-        let due = self.execs.next_tick().into_iter().chain(parked).chain(stalls).min();
+        let deaf = Some(self.deaf_until).filter(|until| *until > now);
+        let due = self.execs.next_tick().into_iter().chain(parked).chain(stalls).chain(deaf).min();
         let session = self.ends_at.min(self.spoken_at.saturating_add(self.idle_ms)).saturating_sub(boot_ms());
         due.map_or(u64::MAX, |due| due.saturating_sub(now)).min(session).min(MAX_SLEEP_MS)
     }
@@ -167,7 +177,17 @@ impl Session {
     }
 
     fn accept(&mut self, now: u64) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Out of descriptors: asking again at once would only spin.
+                    if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) {
+                        self.deaf_until = now.saturating_add(DEAF_MS);
+                    }
+                    return;
+                }
+            };
             if self.peers.len() >= MAX_PEERS {
                 let idle = self.peers.iter().filter(|(_, peer)| peer.idle()).min_by_key(|(_, peer)| peer.since());
                 let Some(id) = idle.map(|(id, _)| *id) else { continue };

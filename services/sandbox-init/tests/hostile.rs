@@ -216,6 +216,8 @@ fn a_folder_swapped_for_a_link_during_the_call_never_leads_out() {
     std::fs::create_dir(work.join("real")).unwrap();
     std::fs::write(work.join("real/f"), "inside").unwrap();
     symlink(&outside, work.join("evil")).unwrap();
+    // There from the start, and then replaced in one step: a write never makes a folder of this name.
+    symlink("real", work.join("swap")).unwrap();
     let stop = AtomicBool::new(false);
     let (mut inside, mut refused) = (0, 0);
     std::thread::scope(|scope| {

@@ -134,7 +134,7 @@ impl Ground {
             Work::Durable { host_dir, read_only: false } => words.bind("--bind", host_dir, WORK),
             Work::Durable { host_dir, read_only: true } => words.bind("--ro-bind", host_dir, WORK),
         }
-        words.bind("--bind", &folder.shared(), SHARED);
+        words.bind("--bind", folder.shared(), SHARED);
         words.bind("--ro-bind", &self.init, INIT);
         words.all(["--remount-ro", "/", "--chdir", WORK, "--", INIT]);
         words.serve(spec, &Path::new(SHARED).join("s"), Path::new(WORK));

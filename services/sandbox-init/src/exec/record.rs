@@ -136,7 +136,7 @@ impl Exec {
         let Some(pipe) = &self.pipe else { return };
         let closed = if self.ended() {
             // Left behind: closing the pipe would kill whoever writes to it.
-            matches!(discard(pipe, null, DISCARD_TURN), Ok(0))
+            !matches!(discard(pipe, null, DISCARD_TURN), Ok(1..) | Err(Errno::AGAIN | Errno::INTR))
         } else {
             self.output.absorb(pipe, null, allowance) == Flow::Closed
         };

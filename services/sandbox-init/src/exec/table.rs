@@ -158,9 +158,7 @@ impl Execs {
             self.clear_strays(now);
         }
         // Those with processes left stay as long as these, but not their output.
-        while self.ended.len() > MAX_RESULTS {
-            self.evict_oldest();
-        }
+        while self.ended.len() > MAX_RESULTS && self.evict_oldest(|_| true) {}
         self.drop_evicted();
     }
 
@@ -181,7 +179,7 @@ impl Execs {
 
     /// Makes room for output, acts on one exec, and notes when that made it end.
     fn with(&mut self, id: &str, act: impl FnOnce(&mut Exec, &OwnedFd, u64)) {
-        while self.allowance() < MAX_BODY as u64 && self.evict_oldest() {}
+        while self.allowance() < MAX_BODY as u64 && self.evict_oldest(|exec| exec.kept() > 0) {}
         let allowance = self.allowance();
         let Some(exec) = self.all.get_mut(id) else { return };
         let before = exec.ended();
@@ -196,8 +194,10 @@ impl Execs {
         MAX_KEPT_BYTES.saturating_sub(self.all.values().map(Exec::kept).sum())
     }
 
-    fn evict_oldest(&mut self) -> bool {
-        let Some(id) = self.ended.pop_front() else { return false };
+    /// Gives up the result that ended first of those that qualify; whether there was one.
+    fn evict_oldest(&mut self, qualifies: impl Fn(&Exec) -> bool) -> bool {
+        let qualifies = |id: &String| self.all.get(id).is_none_or(&qualifies);
+        let Some(id) = self.ended.iter().position(qualifies).and_then(|at| self.ended.remove(at)) else { return false };
         self.evict(&id);
         true
     }
