@@ -147,6 +147,7 @@ impl Engine {
             started_at: start.turn.started_at,
             recorded: start.turn.steps.iter().map(recorded_step).collect(),
             history: start.history.clone(),
+            tools: Vec::new(),
         })
     }
 

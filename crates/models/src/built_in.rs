@@ -1,5 +1,6 @@
 //! Finds what serves a definition: its code, its provider, or the built-in agent of its name.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hearth_types::{AgentDefinition, ToolPattern};
@@ -30,6 +31,7 @@ pub struct BuiltInModels {
     code: Arc<CodeAgents>,
     mock: Arc<Mock>,
     dev_exec: Option<Arc<DevExec>>,
+    providers: BTreeMap<String, Arc<dyn Model>>,
 }
 
 impl BuiltInModels {
@@ -38,7 +40,15 @@ impl BuiltInModels {
             code: Arc::new(CodeAgents::new(options.code, options.code_worker)),
             mock: Arc::new(Mock),
             dev_exec: options.dev_exec.then(|| Arc::new(DevExec)),
+            providers: BTreeMap::new(),
         }
+    }
+
+    /// Serves definitions that name this provider.
+    #[must_use]
+    pub fn with_provider(mut self, name: impl Into<String>, provider: impl Model) -> Self {
+        self.providers.insert(name.into(), Arc::new(provider));
+        self
     }
 }
 
@@ -49,9 +59,14 @@ impl Models for BuiltInModels {
             return Ok(self.code.clone());
         }
         if let Some(provider) = &agent.provider {
-            return Err(invalid(format!(
-                "agent `{name}`: the provider `{provider}` is not configured here; configure it, or name another"
-            )));
+            return self.providers.get(provider).cloned().ok_or_else(|| {
+                let known: Vec<String> = self.providers.keys().map(|known| format!("`{known}`")).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                invalid(format!(
+                    "agent `{name}`: the provider `{provider}` is not configured here (configured: {known}); \
+                     configure it, or name another"
+                ))
+            });
         }
         if let Some(model) = &agent.model {
             return Err(invalid(format!("agent `{name}`: the model `{model}` needs a `provider` beside it")));

@@ -130,11 +130,11 @@ impl Model for Mock {
 
     fn begin(&self, turn: TurnContext) -> Result<Box<dyn ModelTurn>, Error> {
         let script = Script::of(&turn.prompt)?.unwrap_or_default();
-        let call = match turn.recorded.into_iter().next() {
-            Some(recorded) => Progress::Called(recorded.results.into_iter().next()),
-            None => Progress::Fresh,
+        let (call, steered) = match turn.recorded.into_iter().next() {
+            Some(recorded) => (Progress::Called(recorded.results.into_iter().next()), recorded.steered),
+            None => (Progress::Fresh, Vec::new()),
         };
-        Ok(Box::new(MockTurn { script, prompt: turn.prompt, call }))
+        Ok(Box::new(MockTurn { script, prompt: turn.prompt, call, steered }))
     }
 }
 
@@ -149,13 +149,15 @@ struct MockTurn {
     script: Script,
     prompt: String,
     call: Progress,
+    /// Input of before the resumption that no step has seen.
+    steered: Vec<String>,
 }
 
 #[async_trait]
 impl ModelTurn for MockTurn {
     async fn step(&mut self, input: StepInput, sink: &dyn DeltaSink) -> Result<Step, Error> {
         let mut thinking = String::new();
-        for text in &input.steered {
+        for text in self.steered.drain(..).chain(input.steered) {
             thinking.push_str(&format!("steered: {text}\n"));
         }
         if !thinking.is_empty() {

@@ -99,6 +99,15 @@ pub struct Message {
     pub content: Value,
 }
 
+/// A tool as a model is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSchema {
+    pub name: String,
+    pub description: String,
+    /// A JSON schema of type `object`.
+    pub parameters: Value,
+}
+
 /// Everything that a turn starts from, or goes on from after a crash.
 #[derive(Debug, Clone)]
 pub struct TurnContext {
@@ -113,6 +122,8 @@ pub struct TurnContext {
     pub recorded: Vec<RecordedStep>,
     /// The conversation before this turn; empty unless the model says it needs it.
     pub history: Vec<Message>,
+    /// The tools that the agent may use; of use only to models that must be told of them.
+    pub tools: Vec<ToolSchema>,
 }
 
 /// What arrived since the last step.

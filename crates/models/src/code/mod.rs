@@ -41,6 +41,7 @@ impl Model for CodeAgents {
     }
 
     fn begin(&self, turn: TurnContext) -> Result<Box<dyn ModelTurn>, Error> {
+        let steered = turn.recorded.last().map(|recorded| recorded.steered.clone()).unwrap_or_default();
         let record = Record::from_journal(turn.recorded, self.pool.bounds.record_bytes)?;
         let program = Program {
             code: turn.agent.code.clone().unwrap_or_default(),
@@ -48,7 +49,7 @@ impl Model for CodeAgents {
             started_at: turn.started_at,
             seed: derive_hex(&["random", turn.run_id.as_str(), turn.turn_id.as_str()]),
         };
-        Ok(Box::new(CodeTurn::new(self.pool.clone(), program, record)))
+        Ok(Box::new(CodeTurn::new(self.pool.clone(), program, record, steered)))
     }
 }
 

@@ -20,11 +20,13 @@ pub(super) struct CodeTurn {
     parked: Option<Parked>,
     /// Whether the program's process died while it computed: it may be the reason.
     suspect: bool,
+    /// Input of before the resumption that no step has seen.
+    steered: Vec<String>,
 }
 
 impl CodeTurn {
-    pub fn new(pool: Arc<Pool>, program: Program, record: Record) -> Self {
-        Self { pool, program: Arc::new(program), record, pending: None, parked: None, suspect: false }
+    pub fn new(pool: Arc<Pool>, program: Program, record: Record, steered: Vec<String>) -> Self {
+        Self { pool, program: Arc::new(program), record, pending: None, parked: None, suspect: false, steered }
     }
 
     /// Takes the result of the last step's call into the record.
@@ -70,7 +72,7 @@ impl CodeTurn {
 impl ModelTurn for CodeTurn {
     async fn step(&mut self, input: StepInput, sink: &dyn DeltaSink) -> Result<Step, Error> {
         let mut log = Log { thinking: String::new(), lines: 0, known: 0, sink };
-        for text in &input.steered {
+        for text in self.steered.drain(..).chain(input.steered.iter().cloned()) {
             log.say(format!("[a program takes no input while it runs; dropped: {}]\n", text.trim_end()));
         }
         let answer = self.admit(input)?;

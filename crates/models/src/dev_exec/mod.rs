@@ -46,14 +46,16 @@ struct DevExecTurn {
 #[async_trait]
 impl ModelTurn for DevExecTurn {
     async fn step(&mut self, input: StepInput, sink: &dyn DeltaSink) -> Result<Step, Error> {
+        let mut steered = Vec::new();
         while let Some(recorded) = self.recorded.pop_front() {
+            steered = recorded.steered;
             self.progress.take(recorded.results.into_iter().map(|result| result.output).collect())?;
             self.progress.take_notes();
         }
         if self.asked {
             self.progress.take(input.results.into_iter().map(|result| result.output).collect())?;
         }
-        for text in &input.steered {
+        for text in steered.iter().chain(&input.steered) {
             self.progress.note(&format!("[dev/exec takes no input while it runs; dropped: {}]", text.trim_end()));
         }
         let thinking = self.progress.take_notes();

@@ -7,6 +7,7 @@ mod code;
 mod dev_exec;
 mod eviction;
 mod mock;
+mod openai;
 mod replay;
 mod resolve;
 mod stage;

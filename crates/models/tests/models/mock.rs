@@ -5,7 +5,7 @@ use hearth_types::{Fault, FaultCode, ToolOutput};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::stage::{Deltas, Played, begin, context, echo, journaled, models, named, ok, play, play_on};
+use crate::stage::{Deltas, Played, begin, coded, context, echo, journaled, models, named, ok, play, play_on};
 
 async fn mock(prompt: &str) -> Played {
     play(&named("mock"), prompt, echo).await
@@ -106,6 +106,22 @@ async fn steered_input_is_seen() {
     let step = turn.step(input, &deltas).await.unwrap();
     assert_eq!((step.text.as_str(), step.thinking.as_str()), ("hello", "steered: look left\n"));
     assert_eq!(deltas.thinking(), step.thinking);
+}
+
+#[tokio::test]
+async fn input_that_was_steered_before_a_crash_is_seen_after_it() {
+    let agents = [
+        (named("mock"), r#"{"mock": {"tool": {"name": "echo"}}}"#),
+        (named("dev/exec"), "{}"),
+        (coded("function run() { Agent({}) }"), ""),
+    ];
+    for (agent, prompt) in agents {
+        let mut resumed = context(&agent, prompt);
+        resumed.recorded = play(&agent, prompt, |_| ok(json!({ "session_id": "sbx_1" }))).await.recorded;
+        resumed.recorded[0].steered = vec!["look left".to_owned()];
+        let thinking = play_on(&models(), resumed, echo).await.ending.unwrap().thinking;
+        assert!(thinking.contains("look left"), "{}: {thinking}", agent.name);
+    }
 }
 
 #[tokio::test]
