@@ -89,6 +89,8 @@ pub(crate) struct State {
     end_waiters: Vec<oneshot::Sender<(RunState, u64)>>,
     parked: Arc<AtomicI64>,
     draining: bool,
+    /// The activation is over: what it holds may not be what the journal holds.
+    over: bool,
 }
 
 pub(crate) struct ResidentActor;
@@ -110,6 +112,7 @@ impl Actor for ResidentActor {
             end_waiters: Vec::new(),
             parked: start.parked,
             draining: false,
+            over: false,
         };
         let under_way = pending_effects(&state.run);
         effects::perform(&mut state, &myself, under_way);
@@ -193,6 +196,9 @@ impl State {
     /// Decides, appends, acts. After an append that failed the activation is over: what it holds may
     /// not be what the journal holds.
     async fn carry_out(&mut self, myself: &ActorRef<Message>, mut command: Command) -> Result<Reply, Error> {
+        if self.over {
+            return Err(Error::Gone);
+        }
         match &mut command {
             Command::Cancel(cancel) => cancel.partial = self.live.text(),
             Command::Close(close) => close.partial = self.live.text(),
@@ -263,6 +269,7 @@ impl State {
 
     fn end(&mut self, myself: &ActorRef<Message>, reason: &str) {
         metrics::STEPPED_DOWN.with_label_values(&[reason]).inc();
+        self.over = true;
         self.stop_driver();
         myself.stop(Some(reason.to_owned()));
     }
@@ -336,7 +343,7 @@ impl State {
     /// waited for, up to the drain's deadline.
     async fn hand_over_if_draining(&mut self, myself: &ActorRef<Message>) {
         let in_a_model_step = self.run.current.as_ref().is_some_and(|turn| turn.open_calls().next().is_none());
-        if self.draining && !in_a_model_step {
+        if self.draining && !self.over && !in_a_model_step {
             self.release(myself).await;
         }
     }
