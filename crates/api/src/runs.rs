@@ -181,16 +181,10 @@ impl Hearth {
         prompt: String,
         mode: InputMode,
     ) -> Result<hearth_residency::Accepted, Fault> {
-        let key = match mode {
-            InputMode::Steer => Some(Self::key_for_once(caller)),
-            InputMode::Queue => Self::key_use(caller),
-        };
-        let turn_id = match &key {
-            Some(key) => TurnId::derive(&["turn", run_id.as_str(), &key.id]),
-            None => TurnId::generate(),
-        };
+        let key = Self::key_for_once(caller);
+        let turn_id = TurnId::derive(&["turn", run_id.as_str(), &key.id]);
         let trace = hearth_telemetry::current_trace().or_else(|| caller.trace.clone());
-        Ok(self.residents().accept(run_id, Accept { turn_id, prompt, mode, key, trace }).await?)
+        Ok(self.residents().accept(run_id, Accept { turn_id, prompt, mode, key: Some(key), trace }).await?)
     }
 }
 
