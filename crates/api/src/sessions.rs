@@ -96,7 +96,7 @@ impl Hearth {
                 ended.run_id = last.clone();
                 ended.root_run_id = last.clone();
                 ended.key = None;
-                match self.residents().create_closed(ended).await? {
+                match self.residents().create_closed(ended, None).await? {
                     Created::New => return Ok(()),
                     Created::Existing(run) => run,
                 }

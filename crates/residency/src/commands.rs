@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hearth_journal::Error as JournalError;
-use hearth_run_core::{Accept, Cancel, Close, Command, OpenChild, Reply, RunSpec, decide};
+use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
 use hearth_types::{ReplicaId, RunId, RunState, TurnId};
 
 use crate::actor::Message;
@@ -159,11 +159,30 @@ impl Residents {
             {
                 Place::There { replica: location.replica, place: false }
             }
-            _ => match self.chosen() {
-                Some(replica) => Place::There { replica, place: true },
-                None => Place::Here,
+            // An empty registry proves nothing: a run that is under way is looked up in the journal, as
+            // to take it from an owner that lives would cost it what it has not journaled yet.
+            _ => match self.holder(run_id).await {
+                Some(replica) => Place::There { replica, place: false },
+                None => match self.chosen() {
+                    Some(replica) => Place::There { replica, place: true },
+                    None => Place::Here,
+                },
             },
         }
+    }
+
+    /// The other replica that has a run which is under way, as far as the index, the registry and in
+    /// the end that replica itself know. `None`: nobody, or it could not be found out.
+    pub(crate) async fn holder(&self, run_id: &RunId) -> Option<ReplicaId> {
+        let head = self.inner.journal.head(run_id).await.ok().flatten().filter(|head| head.wake)?;
+        let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+        let owner = body.owner.filter(|owner| owner != self.replica())?;
+        if self.inner.peers.is_live(&owner) {
+            return Some(owner);
+        }
+        let question = Question { run_id: run_id.clone(), place: false, what: What::Owned };
+        let owned = matches!(self.question(&owner, &question).await, Ok(Said::Owned(true)));
+        owned.then_some(owner)
     }
 
     fn chosen(&self) -> Option<ReplicaId> {

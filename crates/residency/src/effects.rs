@@ -40,8 +40,11 @@ pub(crate) fn perform(state: &mut State, myself: &ActorRef<Message>, effects: Ve
             Effect::CreateChild { child_run_id } => create_child(state, myself, &child_run_id, None),
             Effect::CloseChild { child_run_id } => {
                 let child = state.run.children.get(&child_run_id);
-                let unconfirmed = child.and_then(|child| child.unconfirmed.as_ref()).map(|begin| begin.0.clone());
-                children.push((child_run_id, unconfirmed));
+                let unborn = child.and_then(|child| {
+                    let (spec, prompt) = child.unconfirmed.as_deref()?.clone();
+                    Some((spec, (child.turn_id.clone(), prompt)))
+                });
+                children.push((child_run_id, unborn));
             }
             Effect::Settle => settles = true,
             Effect::AnnounceEnd => announces = true,
@@ -148,10 +151,11 @@ pub(crate) fn answer_open(
     }
 }
 
-type ClosingChild = (RunId, Option<RunSpec>);
+/// A child to close and, where it may not exist yet, what it was to begin with.
+type ClosingChild = (RunId, Option<(RunSpec, (TurnId, String))>);
 
 async fn close_children(residents: Residents, parent: Box<RunSpec>, children: Vec<ClosingChild>, settles: bool) {
-    let closing = children.into_iter().map(|(child, unconfirmed)| close_child(&residents, &parent, child, unconfirmed));
+    let closing = children.into_iter().map(|child| close_child(&residents, &parent, child));
     futures::future::join_all(closing).await;
     if settles {
         if parent.is_root() {
@@ -161,12 +165,12 @@ async fn close_children(residents: Residents, parent: Box<RunSpec>, children: Ve
     }
 }
 
-async fn close_child(residents: &Residents, parent: &RunSpec, child: RunId, unconfirmed: Option<RunSpec>) {
+async fn close_child(residents: &Residents, parent: &RunSpec, (child, unborn): ClosingChild) {
     let closed = insist("close", || async {
         // A child that was journaled here but may not exist yet: its journal begins closed, so that a
         // creation that comes late finds its place taken.
-        if let Some(spec) = &unconfirmed
-            && let Created::New = residents.create_closed(spec.clone()).await?
+        if let Some((spec, first)) = &unborn
+            && let Created::New = residents.create_closed(spec.clone(), Some(first.clone())).await?
         {
             return Ok((RunState::Closed, 0));
         }

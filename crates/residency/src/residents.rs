@@ -179,10 +179,17 @@ impl Residents {
         Ok(created)
     }
 
-    /// Begins a run that has ended already: its id can never be used.
-    pub async fn create_closed(&self, spec: RunSpec) -> Result<Created, Error> {
-        let run_id = spec.run_id.clone();
-        self.begin(&run_id, vec![Event::Created { spec: Box::new(spec) }, Event::Closed]).await
+    /// Begins a run that has ended already: its id can never be used. Whoever waits for `first`, the
+    /// turn that it was to begin with, is told that it never started.
+    pub async fn create_closed(&self, spec: RunSpec, first: Option<(TurnId, String)>) -> Result<Created, Error> {
+        let (run_id, trace) = (spec.run_id.clone(), spec.trace.clone());
+        let mut events = vec![
+            Event::Created { spec: Box::new(spec) },
+            Event::Activated { epoch: Epoch(1), replica: self.replica().clone() },
+        ];
+        events.extend(first.map(|(turn_id, prompt)| Event::TurnAccepted { turn_id, prompt, key: None, trace }));
+        events.push(Event::Closed);
+        self.begin(&run_id, events).await
     }
 
     async fn begin(&self, run_id: &RunId, events: Vec<Event>) -> Result<Created, Error> {
@@ -293,7 +300,8 @@ impl Residents {
         let supervisor = inner.supervisor.get().ok_or(Error::Gone)?;
         let parked = Arc::new(AtomicI64::new(-1));
         let run_id = run.spec.run_id.clone();
-        let location = Location { replica: self.replica().clone(), epoch: run.epoch };
+        let epoch = run.epoch;
+        let location = Location { replica: self.replica().clone(), epoch };
         let start = Box::new(Start { inner: inner.clone(), run, log, parked: parked.clone() });
         let (actor, _) =
             Actor::spawn_linked(None, ResidentActor, start, supervisor.get_cell()).await.map_err(|_| Error::Gone)?;
@@ -305,7 +313,7 @@ impl Residents {
                 tracing::debug!(%error, "a location was not registered; lookups go through the journal");
             }
         });
-        Ok(Handle { actor, admission: Arc::new(Semaphore::new(ADMISSION)), parked })
+        Ok(Handle { actor, epoch, admission: Arc::new(Semaphore::new(ADMISSION)), parked })
     }
 
     /// Frees the slot of an actor that took a message and ended without an answer. The supervisor does

@@ -18,6 +18,7 @@ pub(crate) const ADMISSION: usize = 256;
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub actor: ActorRef<Message>,
+    pub epoch: Epoch,
     pub admission: Arc<Semaphore>,
     /// When the run parked, in milliseconds; negative while a turn runs.
     pub parked: Arc<AtomicI64>,

@@ -9,6 +9,7 @@ use hearth_types::RunId;
 
 use crate::actor::Message;
 use crate::remote::{Question, Said, What};
+use crate::slots::Handle;
 use crate::{Error, Residents, metrics};
 
 /// Runs that one look at an index asks for.
@@ -60,7 +61,9 @@ async fn wake(residents: &Residents) -> Result<(), Error> {
         let runs = residents.inner.journal.waking(after.as_ref(), BATCH).await?;
         after = runs.last().cloned();
         let whole = runs.len() == BATCH;
-        let asleep: Vec<RunId> = runs.into_iter().filter(|run_id| !residents.is_active(run_id)).collect();
+        let sleeps =
+            |run_id: &RunId| residents.inner.slots.get(run_id).is_none_or(|handle| handle.parked_since().is_some());
+        let asleep: Vec<RunId> = runs.into_iter().filter(sleeps).collect();
         for_each(asleep, |run_id| async move { wake_if_orphaned(residents, &run_id).await }).await;
         if !whole {
             return Ok(());
@@ -71,21 +74,26 @@ async fn wake(residents: &Residents) -> Result<(), Error> {
 /// Takes up a run whose owner is gone. That is: the registry does not know it as live, and it does not
 /// answer for the run over the bus either.
 async fn wake_if_orphaned(residents: &Residents, run_id: &RunId) -> Result<(), Error> {
-    let inner = &residents.inner;
-    let Some(head) = inner.journal.head(run_id).await? else { return Ok(()) };
-    let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
-    if let Some(owner) = body.owner
-        && &owner != residents.replica()
-    {
-        if inner.peers.is_live(&owner) {
-            return Ok(());
-        }
-        let question = Question { run_id: run_id.clone(), place: false, what: What::Owned };
-        if let Ok(Said::Owned(true)) = residents.question(&owner, &question).await {
-            return Ok(());
-        }
+    if let Some(handle) = residents.inner.slots.get(run_id) {
+        return end_if_superseded(residents, run_id, &handle).await;
+    }
+    if residents.holder(run_id).await.is_some() {
+        return Ok(());
     }
     residents.wake(run_id).await
+}
+
+/// An activation here that thinks itself parked while the index says that the run is under way may be
+/// an old one: its run was taken over and it has not met the fence. It must not keep this replica from
+/// taking the run up.
+async fn end_if_superseded(residents: &Residents, run_id: &RunId, handle: &Handle) -> Result<(), Error> {
+    let Some(head) = residents.inner.journal.head(run_id).await? else { return Ok(()) };
+    let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+    if body.epoch > handle.epoch {
+        // One that has ended meanwhile needs no telling.
+        handle.actor.cast(Message::Superseded).ok();
+    }
+    Ok(())
 }
 
 async fn for_each<F, Fut>(runs: Vec<RunId>, act: F)
