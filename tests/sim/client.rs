@@ -109,7 +109,7 @@ impl Client {
             }
             let command = self.draw();
             let key = Some(self.fresh_key()).filter(|_| command.run().is_none() || self.random.below(8) > 0);
-            if key.is_some() && self.random.below(12) == 0 {
+            if key.is_some() && !matches!(command, Command::Poll { .. }) && self.random.below(12) == 0 {
                 self.perform_twice(command, key).await;
             } else {
                 self.perform(command, key).await;
