@@ -9,7 +9,7 @@ use hearth_models::{
     TurnContext,
 };
 use hearth_run_core::{RunSpec, StepRecord, StepReport, ToolReport, Turn};
-use hearth_types::{CallId, FaultCode, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError, TurnId};
+use hearth_types::{CallId, Fault, FaultCode, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError, TurnId};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::Instrument;
 
@@ -117,6 +117,11 @@ impl Engine {
                 Ok(step) => step,
                 Err(error) => return report_error(&*port, &turn_id, start.live.text(), error).await,
             };
+            if let Some(deep) = step.tool_calls.iter().find(|call| hearth_types::is_too_deep(&call.arguments)) {
+                let message = format!("the arguments of {} nest deeper than 128 levels", deep.name);
+                let error = hearth_models::Error::new(hearth_models::ErrorKind::Invalid, message);
+                return report_error(&*port, &turn_id, step.text, error).await;
+            }
             let calls = name_calls(&start, number, &step.tool_calls);
             number += 1;
             let report = StepReport {
@@ -147,7 +152,7 @@ impl Engine {
             started_at: start.turn.started_at,
             recorded: start.turn.steps.iter().map(recorded_step).collect(),
             history: start.history.clone(),
-            tools: Vec::new(),
+            tools: crate::schemas::offered(&start.run.agent),
         })
     }
 
@@ -311,6 +316,8 @@ async fn report_error(
         hearth_models::ErrorKind::Transient => FaultCode::Unavailable,
         hearth_models::ErrorKind::Refused => FaultCode::PermissionDenied,
     };
+    // A model that passes on what a tool or a provider said knows the code better.
+    let cause = error.source.as_ref().and_then(|source| source.downcast_ref::<Fault>()).map(|fault| fault.code);
     let report = StepReport {
         turn_id: turn_id.clone(),
         thinking: String::new(),
@@ -318,7 +325,7 @@ async fn report_error(
         calls: Vec::new(),
         usage: hearth_types::Usage::default(),
         truncated: false,
-        error: Some(TurnError { code, message: error.message }),
+        error: Some(TurnError { code: cause.unwrap_or(code), message: error.message }),
     };
     port.step(report).await.map(|_| ())
 }

@@ -8,6 +8,7 @@ mod drive;
 mod live;
 mod metrics;
 mod sandbox_tool;
+mod schemas;
 mod tools;
 
 pub use agent_tool::{AgentOp, Cancel, Close, Delegate, Open, Poll, Send, Spawn};

@@ -20,6 +20,6 @@ impl LiveItem {
 
     /// `None` for what this program does not understand: watchers then read the journal.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        hearth_types::from_own_json(bytes).ok()
     }
 }

@@ -7,7 +7,7 @@ use hearth_journal::{Append, Error as JournalError, Journal, LogKey, Position, R
 use hearth_run_core::{Event, Frame, Run};
 use hearth_types::{Epoch, RunId, Seq, SharedClock};
 
-use crate::Error;
+use crate::{Error, metrics};
 
 /// Frames that one read asks for.
 const READ_BATCH: usize = 256;
@@ -172,7 +172,18 @@ impl Log {
                 {
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    if let JournalError::Fenced { last } = &error
+                        && *last < self.position
+                    {
+                        metrics::SHORTENED.inc();
+                        tracing::error!(
+                            run_id = %self.run_id, last = %last, acknowledged = %self.position,
+                            "a journal is shorter than what it acknowledged: frames are lost"
+                        );
+                    }
+                    return Err(error.into());
+                }
             }
         }
     }

@@ -50,3 +50,7 @@ pub static ACTIVATION_FAILURES: LazyLock<IntCounter> =
 
 pub static SNAPSHOTS: LazyLock<IntCounter> =
     LazyLock::new(|| metrics::counter("hearth_snapshots_total", "Snapshots that were written into journals."));
+
+pub static SHORTENED: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_journals_shortened_total", "Journals found shorter than what they acknowledged: an alarm.")
+});

@@ -117,7 +117,7 @@ pub async fn ask_state(bus: &dyn Bus, replica: &ReplicaId, run_id: &RunId) -> Op
     let question = Question { run_id: run_id.clone(), place: false, what: What::State };
     let payload = serde_json::to_vec(&question).ok()?;
     let answer = bus.request(&Subject::Commands(replica.clone()), Bytes::from(payload), ANSWER_WITHIN).await.ok()?;
-    match serde_json::from_slice(&answer) {
+    match hearth_types::from_own_json(&answer) {
         Ok(Said::State(state)) => state,
         _ => None,
     }
@@ -128,7 +128,7 @@ impl Residents {
         let payload = serde_json::to_vec(question).map_err(|_| NoAnswer::Silent)?;
         let subject = Subject::Commands(replica.clone());
         match self.inner.bus.request(&subject, Bytes::from(payload), ANSWER_WITHIN).await {
-            Ok(answer) => serde_json::from_slice(&answer).map_err(|error| {
+            Ok(answer) => hearth_types::from_own_json(&answer).map_err(|error| {
                 tracing::warn!(%error, %replica, "another replica's answer is not understood");
                 NoAnswer::Silent
             }),
@@ -168,7 +168,7 @@ impl Residents {
     }
 
     async fn answer(&self, incoming: Incoming) {
-        let said = match serde_json::from_slice::<Question>(&incoming.payload) {
+        let said = match hearth_types::from_own_json::<Question>(&incoming.payload) {
             Ok(question) => self.said(question).await.unwrap_or_else(|error| Said::Failed(error.into())),
             Err(error) => Said::Failed(Failure::Unavailable { reason: format!("not understood: {error}") }),
         };

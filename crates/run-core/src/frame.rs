@@ -46,11 +46,11 @@ impl Frame {
         struct Version {
             v: u32,
         }
-        let Version { v } = serde_json::from_slice(bytes)?;
+        let Version { v } = hearth_types::from_own_json(bytes)?;
         if v > FRAME_VERSION {
             return Err(FrameError::Newer { found: v });
         }
-        Ok(serde_json::from_slice(bytes)?)
+        Ok(hearth_types::from_own_json(bytes)?)
     }
 
     /// The events with their numbers.

@@ -8,6 +8,7 @@ mod definition;
 mod envelope;
 mod fault;
 mod id;
+mod json;
 pub mod limits;
 mod principal;
 mod random;
@@ -24,6 +25,7 @@ pub use fault::{Fault, FaultCode};
 pub use id::{
     CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id, derive_hex,
 };
+pub use json::{from_own_json, is_too_deep};
 pub use principal::{Principal, Role, Tenant};
 pub use random::SeededRandom;
 pub use sandbox::{Isolation, SandboxLimits, SandboxScope, SandboxSpec};

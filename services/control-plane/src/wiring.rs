@@ -10,7 +10,7 @@ use hearth_bus::{LocalBus, LocalOptions, NatsBus, NatsOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
 use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, FileError, Library};
-use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
+use hearth_models::{BuiltInModels, BuiltInOptions, CodeWorker, built_in_definitions};
 use hearth_nodes::{Binder, Nodes};
 use hearth_registry::{MemoryRegistry, RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_residency::Residents;
@@ -171,11 +171,27 @@ async fn assemble(
         },
     );
     agent_tool.connect(&hearth);
-    let models = BuiltInModels::new(BuiltInOptions { dev_exec: settings.dev_exec, ..BuiltInOptions::default() });
+    let models = BuiltInModels::new(BuiltInOptions {
+        dev_exec: settings.dev_exec,
+        code_worker: code_worker(),
+        ..BuiltInOptions::default()
+    });
     let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), CONCURRENT_STEPS);
     residents.start(engine).await?;
     Ok((Replica { hearth, residents: residents.clone(), sandbox }, residents))
 }
+
+/// The command of `hearth` that runs the programs of code agents.
+pub const CODE_WORKER: &str = "code-worker";
+
+/// Programs run in a process of their own: an interpreter at the end of its memory takes that process
+/// down and not this one.
+fn code_worker() -> Option<CodeWorker> {
+    let program = std::env::current_exe().ok()?;
+    Some(CodeWorker { program, arguments: vec![CODE_WORKER.into()], environment: Vec::new() })
+}
+
+pub use hearth_models::serve_code_worker;
 
 fn catalogue(settings: &Settings) -> Result<Catalogue, StartError> {
     let library = match &settings.agents_dir {

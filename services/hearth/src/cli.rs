@@ -2,10 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::cluster;
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
-use crate::cluster;
 use crate::node;
 use crate::replica;
 
@@ -70,6 +70,9 @@ pub enum Command {
     Sandbox(sandbox::SandboxArgs),
     Replicas(replicas::ReplicasArgs),
     Completion(completion::CompletionArgs),
+    /// Run programs of code agents for a replica
+    #[command(name = hearth_control_plane::wiring::CODE_WORKER, hide = true, after_long_help = "`hearth dev` and `hearth replica` start it")]
+    CodeWorker,
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod cli;
 mod cluster;
 mod commands;
 mod demo;
+mod descriptors;
 mod dev;
 mod failure;
 mod node;
@@ -25,6 +26,10 @@ use crate::screen::Screen;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let screen = Screen::new(cli.json);
+    if matches!(cli.command, Command::CodeWorker) {
+        return serve_code_worker(&screen);
+    }
+    descriptors::raise_limit();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::failed(format!("the runtime does not start: {error}")).report(&screen),
@@ -32,6 +37,13 @@ fn main() -> ExitCode {
     match runtime.block_on(run(cli.command, &screen)) {
         Ok(verdict) => verdict.exit_code(),
         Err(failure) => failure.report(&screen),
+    }
+}
+
+fn serve_code_worker(screen: &Screen) -> ExitCode {
+    match hearth_control_plane::wiring::serve_code_worker() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => Failure::failed(error.to_string()).report(screen),
     }
 }
 
@@ -58,5 +70,6 @@ async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
         Command::Sandbox(args) => commands::sandbox::sandbox(args, screen).await,
         Command::Replicas(args) => commands::replicas::replicas(args, screen).await,
         Command::Completion(args) => commands::completion::completion(&args, screen),
+        Command::CodeWorker => Ok(Verdict::Done),
     }
 }

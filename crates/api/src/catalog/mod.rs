@@ -60,7 +60,7 @@ impl Hearth {
             }
             let mut next = Fold::clone(&fold);
             for frame in &frames {
-                let entry: Entry = serde_json::from_slice(&frame.frame)
+                let entry: Entry = hearth_types::from_own_json(&frame.frame)
                     .map_err(|error| Fault::internal(format!("a catalogue is damaged: {error}")))?;
                 next.apply(entry, frame.position);
             }
