@@ -69,7 +69,15 @@ impl Engine {
     }
 
     pub(crate) async fn start(&self, name: &str) -> Result<(), Error> {
-        within(ACT_DEADLINE, self.docker.start_container(name, None)).await
+        let started = within(ACT_DEADLINE, self.docker.start_container(name, None)).await;
+        // The engine calls whatever its runtime misses a bad request, a mount that went away among it; the
+        // request itself is a name.
+        started.map_err(|error| match error.kind() {
+            ErrorKind::Internal => {
+                Error::caused(ErrorKind::Unavailable, "the container did not start; the node's log says why", error)
+            }
+            _ => error,
+        })
     }
 
     pub(crate) async fn find(&self, name: &str) -> Result<Option<Found>, Error> {
@@ -147,6 +155,9 @@ fn refine(error: EngineError) -> Error {
         _ if message.to_ascii_lowercase().contains("unknown runtime") => {
             (ErrorKind::IsolationUnavailable, "the container engine has no such runtime; nothing weaker was tried")
         }
+        _ if message.contains("invalid mount config") => {
+            (ErrorKind::Unavailable, "a folder of the session went away while it was opened; try again")
+        }
         // It lives and could not do it: no space left, a cgroup or a mount that failed.
         500.. => (ErrorKind::Unavailable, "the container engine could not do it; the node's log says why"),
         _ => (ErrorKind::Internal, "the container engine refused the request; the node's log says why"),
@@ -176,6 +187,9 @@ mod tests {
         assert_eq!(kind(409, "already in use"), ErrorKind::Conflict);
         assert_eq!(kind(500, "no space left on device"), ErrorKind::Unavailable);
         assert_eq!(kind(400, "Unknown runtime specified kata"), ErrorKind::IsolationUnavailable);
+        let swapped = "invalid mount config for type \"bind\": bind source path does not exist: /srv/acme/build";
+        assert_eq!(kind(400, swapped), ErrorKind::Unavailable);
+        assert_eq!(kind(400, "invalid reference format"), ErrorKind::Internal);
         assert_eq!(refine(EngineError::RequestTimeoutError).kind(), ErrorKind::Unavailable);
     }
 
