@@ -1,8 +1,9 @@
 //! One `hearth dev` process with its own folder.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -79,10 +80,16 @@ impl Options {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, from below the range from which the system takes ports for outgoing
+/// connections: none of those takes it while the server is down between a kill and its restart.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").port()
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 20_000 + u16::try_from(random % 12_000).expect("below 12,000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A running server. Dropping it kills it and all that it started.
@@ -103,10 +110,6 @@ impl Server {
     /// The admin of the tenant `default`.
     pub fn api(&self) -> Api {
         self.api.clone()
-    }
-
-    pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
     }
 
     pub fn data(&self) -> PathBuf {
@@ -213,10 +216,6 @@ impl Server {
         assert_eq!(status.code(), Some(0), "the server ended with {status}:\n{}", self.log());
         let folder = self.folder.path().to_owned();
         eventually("no process of the server is left", async || leftovers::of(&folder).is_empty().then_some(())).await;
-    }
-
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 }
 

@@ -11,6 +11,7 @@ mod chaos;
 mod client;
 mod cluster;
 mod gate;
+mod mutations;
 mod node;
 mod panics;
 mod plan;

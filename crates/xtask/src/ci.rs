@@ -53,6 +53,9 @@ fn cargo(root: &Path) -> Command {
 
 fn tests(root: &Path) -> Command {
     let mut command = cargo(root);
+    // Built by the phase before: no test has to build it, or wait for another that does.
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
+    command.env("HEARTH_BIN", target.join("debug/hearth"));
     if process::is_there("cargo-nextest") {
         command.args(["nextest", "run", "--locked", "--workspace", "--profile", "ci"]);
     } else {
