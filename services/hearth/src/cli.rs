@@ -6,6 +6,7 @@ use crate::cluster;
 use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
+use crate::doctor;
 use crate::node;
 use crate::replica;
 
@@ -69,6 +70,7 @@ pub enum Command {
     Agents(agents::AgentsArgs),
     Sandbox(sandbox::SandboxArgs),
     Replicas(replicas::ReplicasArgs),
+    Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),
     /// Run programs of code agents for a replica
     #[command(name = hearth_control_plane::wiring::CODE_WORKER, hide = true, after_long_help = "`hearth dev` and `hearth replica` start it")]

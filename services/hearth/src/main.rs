@@ -10,6 +10,7 @@ mod commands;
 mod demo;
 mod descriptors;
 mod dev;
+mod doctor;
 mod failure;
 mod node;
 mod replica;
@@ -69,6 +70,7 @@ async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
         Command::Agents(args) => commands::agents::agents(args, screen).await,
         Command::Sandbox(args) => commands::sandbox::sandbox(args, screen).await,
         Command::Replicas(args) => commands::replicas::replicas(args, screen).await,
+        Command::Doctor(args) => doctor::doctor(args, screen).await,
         Command::Completion(args) => commands::completion::completion(&args, screen),
         Command::CodeWorker => Ok(Verdict::Done),
     }
