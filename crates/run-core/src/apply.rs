@@ -106,19 +106,7 @@ impl Run {
             }
             Event::TurnCancelled { .. } | Event::Blocked { .. } | Event::Released => {}
             Event::TurnEnded { .. } => self.end_turn(&recorded.event, at),
-            Event::ChildOpened { spec, kind, turn_id, prompt } => {
-                let for_turn = self.current.as_ref().map(|turn| turn.turn_id.clone());
-                let child = Child {
-                    agent: spec.agent.name.clone(),
-                    kind: *kind,
-                    turn_id: turn_id.clone(),
-                    unconfirmed: Some(Box::new((RunSpec::clone(spec), prompt.clone()))),
-                    for_turn: for_turn.filter(|_| *kind == ChildKind::Spawn),
-                    key: spec.key.clone(),
-                    state: None,
-                };
-                self.children.insert(spec.run_id.clone(), child);
-            }
+            Event::ChildOpened { spec, kind, turn_id, prompt } => self.add_child(spec, *kind, turn_id, prompt),
             Event::ChildConfirmed { child_run_id } => {
                 if let Some(child) = self.children.get_mut(child_run_id) {
                     child.unconfirmed = None;
@@ -224,6 +212,20 @@ impl Run {
             self.queue.clear();
             self.closing = None;
         }
+    }
+
+    fn add_child(&mut self, spec: &RunSpec, kind: ChildKind, turn_id: &TurnId, prompt: &str) {
+        let for_turn = self.current.as_ref().map(|turn| turn.turn_id.clone());
+        let child = Child {
+            agent: spec.agent.name.clone(),
+            kind,
+            turn_id: turn_id.clone(),
+            unconfirmed: Some(Box::new((spec.clone(), prompt.to_owned()))),
+            for_turn: for_turn.filter(|_| kind == ChildKind::Spawn),
+            key: spec.key.clone(),
+            state: None,
+        };
+        self.children.insert(spec.run_id.clone(), child);
     }
 
     fn end_child(&mut self, child_run_id: &hearth_types::RunId, state: RunState) {
