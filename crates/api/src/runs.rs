@@ -109,6 +109,7 @@ impl Hearth {
         show: impl Fn(&RunHead) -> Result<T, Fault>,
     ) -> Result<Listing<T>, Fault> {
         let (tenant, subject) = Self::list_scope(caller, request.tenant)?;
+        let request_excludes_residents = request.resident == Some(false);
         let query = HeadQuery {
             tenant,
             subject,
@@ -123,6 +124,9 @@ impl Hearth {
             ..HeadQuery::default()
         };
         let as_of = self.deps.clock.now();
+        if live && request_excludes_residents {
+            return Ok(Listing { items: Vec::new(), next_cursor: None, as_of, partial: false });
+        }
         let page = self.deps.journal.heads(&query).await.map_err(hearth_residency::Error::from)?;
         let last = page.heads.last().filter(|_| page.more);
         let next_cursor = last.map(|head| cursor::encode_run(head.created_at, &head.run_id));

@@ -138,6 +138,10 @@ impl Reader {
     fn give(&mut self, frame: Frame) {
         let mut step_text = String::new();
         for recorded in frame.recorded() {
+            // What a run hears of its children after its own end is not told: `done` is the last word.
+            if self.over {
+                return;
+            }
             if let Event::Text { text, .. } = &recorded.event {
                 step_text.clone_from(text);
             }

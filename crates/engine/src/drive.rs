@@ -152,6 +152,7 @@ impl Engine {
             started_at: start.turn.started_at,
             recorded: start.turn.steps.iter().map(recorded_step).collect(),
             history: start.history.clone(),
+            sandbox_session: start.turn.sandbox_session.clone(),
             tools: crate::schemas::offered(&start.run.agent),
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hearth_types::{AgentDefinition, RunId, Timestamp, ToolOutput, TurnId, Usage};
+use hearth_types::{AgentDefinition, RunId, SandboxId, Timestamp, ToolOutput, TurnId, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -122,6 +122,8 @@ pub struct TurnContext {
     pub recorded: Vec<RecordedStep>,
     /// The conversation before this turn; empty unless the model says it needs it.
     pub history: Vec<Message>,
+    /// The sandbox session that the run used in the turns before; the same at every replay.
+    pub sandbox_session: Option<SandboxId>,
     /// The tools that the agent may use; of use only to models that must be told of them.
     pub tools: Vec<ToolSchema>,
 }

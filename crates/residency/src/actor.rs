@@ -243,6 +243,9 @@ impl State {
             metrics::TURN_SECONDS.observe(turn.ended_at.since(started_at).as_secs_f64());
             metrics::TURNS_ENDED.with_label_values(&[turn.outcome.as_str()]).inc();
         }
+        if turn_ends {
+            self.live = LiveOutput::default();
+        }
         self.publish(LiveItem::Frame(frame)).await;
         self.answer_waiters();
         Ok(())

@@ -23,6 +23,7 @@ impl Residents {
         while self.inner.slots.len() > 0 && tokio::time::Instant::now() < patience {
             tokio::time::sleep(LOOK_EVERY).await;
         }
+        self.inner.over.cancel();
         self.inner.tasks.close();
         // What effects have begun is found undone by the next owner if it does not end in time.
         tokio::time::timeout(Duration::from_secs(2), self.inner.tasks.wait()).await.ok();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hearth_engine::TurnStart;
+use hearth_engine::{LiveOutput, TurnStart};
 use hearth_run_core::{ChildEnd, Close, Command, Effect, Reply, Run, RunSpec};
 use hearth_types::{RunId, RunState, TurnId};
 use ractor::ActorRef;
@@ -63,6 +63,8 @@ pub(crate) fn perform(state: &mut State, myself: &ActorRef<Message>, effects: Ve
 fn start_turn(state: &mut State, myself: &ActorRef<Message>, turn_id: &TurnId) {
     let Some(turn) = state.run.current_turn(turn_id).cloned() else { return };
     state.stop_driver();
+    // Of its own: what a driver that is being stopped still says must not show as this turn's.
+    state.live = LiveOutput::default();
     metrics::TURNS_RUNNING.inc();
     let port = Arc::new(ActorPort {
         inner: state.inner.clone(),

@@ -152,7 +152,8 @@ impl Residents {
         let residents = self.clone();
         let room = Arc::new(Semaphore::new(AT_ONCE));
         self.inner.tasks.spawn(async move {
-            while let Some(incoming) = requests.incoming.recv().await {
+            let over = residents.inner.over.clone();
+            while let Some(Some(incoming)) = over.run_until_cancelled(requests.incoming.recv()).await {
                 let Ok(permit) = room.clone().try_acquire_owned() else {
                     metrics::SHED.inc();
                     continue;

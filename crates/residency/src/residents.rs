@@ -13,6 +13,7 @@ use hearth_sandbox::SharedSandboxes;
 use hearth_types::{Epoch, ReplicaId, RunId, Seq, SharedClock, Timestamp, TurnId};
 use ractor::{Actor, ActorRef, ActorStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actor::{ResidentActor, Start};
@@ -60,6 +61,8 @@ pub(crate) struct Inner {
     /// What effects have started; waited for at the end.
     pub tasks: TaskTracker,
     pub draining: AtomicBool,
+    /// Cancelled once everything is handed over: ends what would go on for ever.
+    pub over: CancellationToken,
     pub started_at: Timestamp,
     /// A run id that nobody has: what a replica asks itself for.
     pub probe: RunId,
@@ -132,6 +135,7 @@ impl Residents {
             peers: Peers::default(),
             tasks: TaskTracker::new(),
             draining: AtomicBool::new(false),
+            over: CancellationToken::new(),
             started_at,
             probe: RunId::derive(&["probe"]),
             supervisor: OnceLock::new(),

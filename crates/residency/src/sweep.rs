@@ -35,8 +35,13 @@ where
     Fut: Future<Output = ()>,
 {
     while !residents.is_draining() {
-        look(residents.clone()).await;
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = residents.inner.over.cancelled() => return,
+            () = async {
+                look(residents.clone()).await;
+                tokio::time::sleep(pause).await;
+            } => {}
+        }
     }
 }
 

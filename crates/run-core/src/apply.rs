@@ -151,6 +151,7 @@ impl Run {
             prompt: queued.prompt,
             trace: queued.trace,
             started_at: at,
+            sandbox_session: self.sandbox_session.clone(),
             steps: Vec::new(),
             steered: Vec::new(),
         }));

@@ -74,6 +74,9 @@ pub struct Turn {
     pub prompt: String,
     pub trace: Option<TraceContext>,
     pub started_at: Timestamp,
+    /// The run's sandbox session when the turn started.
+    #[serde(default)]
+    pub sandbox_session: Option<SandboxId>,
     /// Finished model steps, and last the one whose events are being folded.
     pub steps: Vec<StepRecord>,
     /// Steered input that no step has seen yet.

@@ -10,7 +10,7 @@ use hearth_bus::{LocalBus, LocalOptions, NatsBus, NatsOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
 use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, FileError, Library};
-use hearth_models::{BuiltInModels, BuiltInOptions, CodeWorker, built_in_definitions};
+use hearth_models::{BuiltInModels, BuiltInOptions, CodeWorker, built_in_definitions, check_code};
 use hearth_nodes::{Binder, Nodes};
 use hearth_registry::{MemoryRegistry, RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_residency::Residents;
@@ -39,6 +39,8 @@ pub enum StartError {
     Journal(#[from] hearth_journal::Error),
     #[error("agent files are wrong:\n{}", .0.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n"))]
     Agents(Vec<FileError>),
+    #[error("the program of agent {agent} ({agent}.js) is wrong: {reason}")]
+    Program { agent: String, reason: String },
     #[error(transparent)]
     SandboxSettings(#[from] hearth_sandbox::node::OptionsError),
     #[error(transparent)]
@@ -193,11 +195,22 @@ fn code_worker() -> Option<CodeWorker> {
 
 pub use hearth_models::serve_code_worker;
 
+/// A program that cannot be read stops the start, as every other bad agent file does.
+fn check_programs(library: &Library) -> Result<(), StartError> {
+    for agent in &library.agents {
+        let Some(code) = &agent.code else { continue };
+        check_code(code)
+            .map_err(|error| StartError::Program { agent: agent.name.clone(), reason: error.to_string() })?;
+    }
+    Ok(())
+}
+
 fn catalogue(settings: &Settings) -> Result<Catalogue, StartError> {
     let library = match &settings.agents_dir {
         Some(folder) => hearth_library::load(folder).map_err(StartError::Agents)?,
         None => Library::default(),
     };
+    check_programs(&library)?;
     let mut built_in = built_in_definitions();
     if !settings.dev_exec {
         built_in.retain(|agent| agent.name != "dev/exec");

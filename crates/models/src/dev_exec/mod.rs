@@ -30,7 +30,7 @@ impl Model for DevExec {
     }
 
     fn begin(&self, turn: TurnContext) -> Result<Box<dyn ModelTurn>, Error> {
-        let progress = Progress::new(Spec::parse(&turn.prompt)?);
+        let progress = Progress::new(Spec::parse(&turn.prompt)?, turn.sandbox_session.as_ref());
         Ok(Box::new(DevExecTurn { progress, recorded: turn.recorded.into(), asked: false }))
     }
 }

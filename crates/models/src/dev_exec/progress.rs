@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hearth_types::{Fault, FaultCode, ToolOutput};
+use hearth_types::{Fault, FaultCode, SandboxId, ToolOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -84,6 +84,8 @@ pub(super) struct Progress {
     session: String,
     /// Whether the session holds something of this turn already: then losing it is a failure.
     used: bool,
+    /// Whether the session is one of an earlier turn.
+    kept: bool,
     reopened: bool,
     results: Vec<CommandResult>,
     read: BTreeMap<String, String>,
@@ -94,14 +96,18 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub fn new(spec: Spec) -> Self {
-        let session = spec.session_id.clone().unwrap_or_default();
+    /// `kept` is the session of the turns before: it is used where the prompt names neither another one
+    /// nor a workspace.
+    pub fn new(spec: Spec, kept: Option<&SandboxId>) -> Self {
+        let kept = kept.filter(|_| spec.session_id.is_none() && spec.workspace.is_none());
+        let session = spec.session_id.clone().or(kept.map(ToString::to_string)).unwrap_or_default();
         let stage = if session.is_empty() { Stage::Open } else { Stage::Write(0) };
         let mut progress = Self {
             spec,
             stage,
             session,
             used: false,
+            kept: kept.is_some(),
             reopened: false,
             results: Vec::new(),
             read: BTreeMap::new(),
@@ -225,7 +231,9 @@ impl Progress {
     /// A kept session may be gone since the last turn: then the tree's session is opened once, as
     /// long as nothing of this turn went with the lost one.
     fn fail(&mut self, fault: Fault) {
-        let gone = fault.code == FaultCode::SessionLost;
+        // A kept session that was closed long ago may not even be known any more.
+        let forgotten = self.kept && fault.code == FaultCode::NotFound && !self.used;
+        let gone = fault.code == FaultCode::SessionLost || forgotten;
         if self.stage == Stage::Close {
             self.stage = Stage::Over;
             if !gone && fault.code != FaultCode::NotFound {

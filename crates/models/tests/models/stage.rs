@@ -73,6 +73,7 @@ pub fn context(agent: &AgentDefinition, prompt: &str) -> TurnContext {
         started_at: STARTED_AT,
         recorded: Vec::new(),
         history: Vec::new(),
+        sandbox_session: None,
         tools: Vec::new(),
     }
 }
