@@ -5,6 +5,8 @@
 //! `SIM_SEED=n cargo test -p hearth-sim` runs one seed and tells its story; `SIM_SEEDS=100000` is the
 //! long mode.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of it is a test")]
+
 mod books;
 mod broken;
 mod chaos;
