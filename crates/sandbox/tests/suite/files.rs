@@ -1,8 +1,12 @@
 //! Files: what is written is read, nothing outside of the workspace, and who changed what.
 
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use hearth_sandbox::{OpenArgs, ReadArgs, Sandboxes as _, WriteArgs};
+use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
 use super::bench::{Bench, Place, caller, code, run};
@@ -91,17 +95,17 @@ pub async fn t9_a_workspace_that_is_swapped_while_it_is_opened_is_never_another(
     std::fs::create_dir(&elsewhere).unwrap();
     std::os::unix::fs::chown(&elsewhere, Some(1000), Some(1000)).ok();
     std::fs::write(elsewhere.join("not-yours"), "x").unwrap();
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    symlink(&elsewhere, &aside).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
     let swapping = {
-        let (stop, folder, elsewhere) = (stop.clone(), folder.clone(), elsewhere.clone());
+        let stop = stop.clone();
         std::thread::spawn(move || {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                std::fs::rename(&folder, &aside).unwrap();
-                symlink(&elsewhere, &folder).unwrap();
-                std::thread::sleep(std::time::Duration::from_micros(300));
-                std::fs::remove_file(&folder).unwrap();
-                std::fs::rename(&aside, &folder).unwrap();
-                std::thread::sleep(std::time::Duration::from_micros(300));
+            // An even number of exchanges, so that all is in its place at the end.
+            while !stop.load(Ordering::Relaxed) {
+                for _ in 0..2 {
+                    rustix::fs::renameat_with(CWD, &folder, CWD, &aside, RenameFlags::EXCHANGE).unwrap();
+                    std::thread::sleep(Duration::from_micros(300));
+                }
             }
         })
     };
@@ -116,7 +120,7 @@ pub async fn t9_a_workspace_that_is_swapped_while_it_is_opened_is_never_another(
             Err(fault) => assert!(["tool_refused", "unavailable"].contains(&fault.code.as_str()), "{fault}"),
         }
     }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     swapping.join().unwrap();
     if bench.place.contained {
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1, "nothing was written elsewhere");
