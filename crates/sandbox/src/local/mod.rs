@@ -171,7 +171,7 @@ impl LocalDriver {
             let handing = move || own.iter().try_for_each(|folder| ownership::hand_over(folder, uid, gid));
             let handed = tokio::task::spawn_blocking(handing).await.map_err(std::io::Error::other).flatten();
             handed.map_err(|error| {
-                Error::caused(ErrorKind::Internal, "the workspace cannot be given to the session's user", error)
+                Error::caused(ErrorKind::Unavailable, "the workspace cannot be given to the session's user", error)
             })?;
         }
         Ok(launch)
