@@ -25,6 +25,10 @@ impl Hearth {
         };
         let cancelled = self.residents().cancel(&head.run_id, command).await?;
         let mut envelope = self.envelope_of(&head.run_id, cancelled.turn_id.as_ref()).await?;
+        if let (Some(turn_id), true, None) = (&cancelled.turn_id, cancelled.stopped, envelope.outcome) {
+            // Told by an activation that was superseded before the cancel; the journal knows better.
+            envelope = self.residents().turn_in_journal(&head.run_id, turn_id).await?;
+        }
         if child {
             envelope.child_run_id = Some(head.run_id.clone());
         }

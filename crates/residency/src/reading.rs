@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hearth_bus::{Subject, Subscription};
-use hearth_run_core::{Event, Run};
+use hearth_run_core::{Event, HeadBody, Run};
 use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use tokio::sync::oneshot;
 
@@ -19,6 +19,9 @@ use crate::{Error, history};
 
 /// Without a word from the owner for this long, it is asked again.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How often who waits for an activation here makes sure that it is the newest. One that was
+/// superseded may never hear of it, and could be waited for without end.
+const RECHECK: Duration = Duration::from_secs(30);
 
 impl Residents {
     /// The run's state and, where it is active here, the live text of its step. Activates nothing.
@@ -68,7 +71,7 @@ impl Residents {
     pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
         if let Some(handle) = self.inner.slots.get(run_id)
-            && let Some(Some(envelope)) = self.wait_here(&handle, ask).await
+            && let Some(Some(envelope)) = self.wait_here(run_id, &handle, ask).await
         {
             return Ok(envelope);
         }
@@ -77,7 +80,7 @@ impl Residents {
 
     /// The turn as the journal tells it. An activation here may have been superseded without knowing
     /// it, and then knows nothing of the turns since.
-    async fn turn_in_journal(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+    pub async fn turn_in_journal(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         let journal = &*self.inner.journal;
         let folded = read_run(journal, run_id).await?.ok_or(Error::NotFound)?;
         match folded.run.envelope(turn_id, "") {
@@ -102,7 +105,7 @@ impl Residents {
                     }
                     let handle = self.activation(run_id).await?;
                     let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
-                    match self.wait_here(&handle, ask).await {
+                    match self.wait_here(run_id, &handle, ask).await {
                         Some(Some(envelope)) => return Ok(envelope),
                         Some(None) => {
                             let envelope = self.turn_in_journal(run_id, turn_id).await?;
@@ -166,23 +169,43 @@ impl Residents {
                 continue;
             }
             let handle = self.activation(run_id).await?;
-            if let Some(end) = self.wait_here(&handle, |reply| Message::AwaitEnd { reply }).await {
+            if let Some(end) = self.wait_here(run_id, &handle, |reply| Message::AwaitEnd { reply }).await {
                 return Ok(end);
             }
         }
     }
 
     /// Asks an activation here and waits for its answer; `None` when it ended first.
-    async fn wait_here<T>(&self, handle: &Handle, ask: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
-        if handle.actor.cast(ask(reply)).is_ok()
-            && let Ok(answer) = answer.await
-        {
-            return Some(answer);
+    async fn wait_here<T>(
+        &self,
+        run_id: &RunId,
+        handle: &Handle,
+        ask: impl FnOnce(oneshot::Sender<T>) -> Message,
+    ) -> Option<T> {
+        let (reply, mut answer) = oneshot::channel();
+        if handle.actor.cast(ask(reply)).is_ok() {
+            loop {
+                match tokio::time::timeout(RECHECK, &mut answer).await {
+                    Ok(Ok(answer)) => return Some(answer),
+                    Ok(Err(_)) => break,
+                    Err(_) => self.end_if_superseded(run_id, handle).await,
+                }
+            }
         }
         self.forget_if_stopped(handle);
         tokio::time::sleep(REPLACED).await;
         None
+    }
+
+    /// Ends an activation here of which the index shows a newer one.
+    pub(crate) async fn end_if_superseded(&self, run_id: &RunId, handle: &Handle) {
+        // What cannot be found out now is met at the fence.
+        let Ok(Some(head)) = self.inner.journal.head(run_id).await else { return };
+        let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+        if body.epoch > handle.epoch {
+            // One that has ended meanwhile needs no telling.
+            handle.actor.cast(Message::Superseded).ok();
+        }
     }
 
     async fn watch(&self, run_id: &RunId) -> Option<Subscription> {

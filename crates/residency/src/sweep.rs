@@ -4,12 +4,10 @@
 use std::time::Duration;
 
 use hearth_registry::ReplicaRow;
-use hearth_run_core::HeadBody;
 use hearth_types::RunId;
 
 use crate::actor::Message;
 use crate::remote::{Question, Said, What};
-use crate::slots::Handle;
 use crate::{Error, Residents, metrics};
 
 /// Runs that one look at an index asks for.
@@ -80,25 +78,15 @@ async fn wake(residents: &Residents) -> Result<(), Error> {
 /// answer for the run over the bus either.
 async fn wake_if_orphaned(residents: &Residents, run_id: &RunId) -> Result<(), Error> {
     if let Some(handle) = residents.inner.slots.get(run_id) {
-        return end_if_superseded(residents, run_id, &handle).await;
+        // It thinks itself parked while the index says that the run is under way: perhaps the run was
+        // taken over and it has not met the fence. It must not keep the run from being taken up here.
+        residents.end_if_superseded(run_id, &handle).await;
+        return Ok(());
     }
     if residents.holder(run_id).await.is_some() {
         return Ok(());
     }
     residents.wake(run_id).await
-}
-
-/// An activation here that thinks itself parked while the index says that the run is under way may be
-/// an old one: its run was taken over and it has not met the fence. It must not keep this replica from
-/// taking the run up.
-async fn end_if_superseded(residents: &Residents, run_id: &RunId, handle: &Handle) -> Result<(), Error> {
-    let Some(head) = residents.inner.journal.head(run_id).await? else { return Ok(()) };
-    let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
-    if body.epoch > handle.epoch {
-        // One that has ended meanwhile needs no telling.
-        handle.actor.cast(Message::Superseded).ok();
-    }
-    Ok(())
 }
 
 async fn for_each<F, Fut>(runs: Vec<RunId>, act: F)
