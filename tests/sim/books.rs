@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hearth_journal::{Append, LogKey, Position};
 use hearth_run_core::laws::{Breach, Laws, TurnEndSeen};
 use hearth_run_core::{Event, Frame, Run};
-use hearth_types::{Envelope, RunId, RunState, TurnId, TurnOutcome};
+use hearth_types::{Envelope, FaultCode, RunId, RunState, TurnId, TurnOutcome};
 
 use crate::script;
 
@@ -152,10 +152,25 @@ impl Book {
         {
             return breach("P2", "a snapshot is not what the frames before it give".to_owned());
         }
+        self.check_due(&frame)?;
         for event in &frame.events {
             self.note(event)?;
         }
         Run::fold(&mut self.run, frame).map_err(|error| Breach { law: "P2", what: error.to_string() })
+    }
+
+    /// What happens by itself happens when it is due, by the clock of whoever decides it.
+    fn check_due(&self, frame: &Frame) -> Result<(), Breach> {
+        let by_itself = |event: &Event| match event {
+            Event::Closing { reason, .. } => reason.as_deref() == Some("idle"),
+            Event::TurnEnded { error: Some(error), .. } => error.code == FaultCode::DeadlineExceeded,
+            _ => false,
+        };
+        let due = self.run.as_ref().and_then(Run::due_at);
+        if frame.events.iter().any(by_itself) && due.is_none_or(|due| frame.at < due) {
+            return breach("P4", format!("ended by itself at {}; that is due at {due:?}", frame.at));
+        }
+        Ok(())
     }
 
     fn note(&mut self, event: &Event) -> Result<(), Breach> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hearth_api::{Caller, Cancel, Close, CreateRun, Input, Key, OpenResident, Poll, Send};
 use hearth_types::{
-    Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, RunState, SeededRandom, TurnId, derive_hex,
+    Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, RunState, SeededRandom, TurnId, derive_hex, limits,
 };
 
 use crate::cluster::{Cluster, Member};
@@ -107,6 +107,11 @@ impl Client {
                 self.repeat().await;
                 continue;
             }
+            match self.random.below(40) {
+                0 => self.burst().await,
+                1..4 => self.race().await,
+                _ => {}
+            }
             let command = self.draw();
             let key = Some(self.fresh_key()).filter(|_| command.run().is_none() || self.random.below(8) > 0);
             if key.is_some() && !matches!(command, Command::Poll { .. }) && self.random.below(12) == 0 {
@@ -116,6 +121,35 @@ impl Client {
             }
         }
         self
+    }
+
+    /// More prompts for one run than may wait there.
+    async fn burst(&mut self) {
+        let Some(run) = self.cluster.known().last().cloned() else { return };
+        for n in 0..limits::MAX_QUEUED_TURNS + 3 {
+            let label = format!("{}b{}", self.name, self.next + 1);
+            let script = Script { label, steps: Vec::new(), ms: if n == 0 { 4_000 } else { 1 }, fails: false };
+            let key = Some(self.fresh_key());
+            self.perform(Command::Send { run: run.clone(), script, wait_ms: 1 }, key).await;
+            if !self.cluster.known().contains(&run) {
+                return;
+            }
+        }
+    }
+
+    /// A cancel about when the turn completes by itself, with another prompt behind it.
+    async fn race(&mut self) {
+        let Some(run) = self.cluster.known().last().cloned() else { return };
+        let ms = 20 + self.random.below(40);
+        for _ in 0..2 {
+            let label = format!("{}r{}", self.name, self.next + 1);
+            let script = Script { label, steps: Vec::new(), ms, fails: false };
+            let key = Some(self.fresh_key());
+            self.perform(Command::Send { run: run.clone(), script, wait_ms: 1 }, key).await;
+        }
+        tokio::time::sleep(Duration::from_millis((ms + self.random.below(10)).saturating_sub(15))).await;
+        let key = Some(self.fresh_key());
+        self.perform(Command::Cancel { run, turn: None }, key).await;
     }
 
     pub fn fresh_key(&mut self) -> String {
@@ -288,7 +322,13 @@ impl Client {
     }
 
     /// One try at one replica; `None` when the connection broke or patience ran out.
-    async fn once(&self, member: &Member, command: &Command, key: Option<&str>, patience: Duration) -> Option<Answer> {
+    pub async fn once(
+        &self,
+        member: &Member,
+        command: &Command,
+        key: Option<&str>,
+        patience: Duration,
+    ) -> Option<Answer> {
         let key = key.map(|key| Key { key: key.to_owned(), scope: command.scope(), digest: command.digest() });
         let principal = Principal { tenant: "t".into(), subject: "s".into(), role: Role::Operator };
         let caller = Caller { principal, run: None, key, trace: None };

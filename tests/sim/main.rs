@@ -2,8 +2,8 @@
 //! schedule, over stores that lose, delay and forget, with replicas that are killed, stopped and drained
 //! at any await point. Each frame and each answer is judged as it comes.
 //!
-//! `SIM_SEED=n cargo test -p hearth-sim` runs one seed and tells its story; `SIM_SEEDS=100000` is the
-//! long mode.
+//! `SIM_SEED=n cargo test -p hearth-sim one_seed -- --nocapture` runs one seed alone and tells its story;
+//! `SIM_SEEDS=100000` is the long mode.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of it is a test")]
 

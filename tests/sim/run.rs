@@ -29,8 +29,6 @@ const TROUBLE: [Fault; 5] = [Fault::Kill, Fault::Stop, Fault::Drain, Fault::CutJ
 pub struct Outcome {
     pub breach: Option<String>,
     pub story: String,
-    /// A digest of all journals: the same seed gives the same.
-    pub digest: String,
     pub frames: u64,
 }
 
@@ -55,15 +53,7 @@ pub fn seed(seed: u64, plan: Plan, broken: Option<Broken>, told: bool) -> Outcom
     hearth_run_core::breaks::set(None);
     let books = outcome.books();
     let frames = books.runs.values().map(|book| book.frames).sum();
-    let runs: Vec<String> =
-        books.runs.iter().map(|(id, book)| format!("{id} {} {}", book.frames, book.laws.seq)).collect();
-    let parts: Vec<&str> = runs.iter().map(String::as_str).collect();
-    Outcome {
-        breach: outcome.breached(),
-        story: outcome.story.text(),
-        digest: hearth_types::derive_hex(&parts),
-        frames,
-    }
+    Outcome { breach: outcome.breached(), story: outcome.story.text(), frames }
 }
 
 async fn life(seed: u64, world: Arc<World>, broken: Option<Broken>) {

@@ -120,12 +120,18 @@ fn reuse_the_epoch(run: &Run, command: &Command, now: Timestamp) -> Decided {
     Ok(decision)
 }
 
+/// A close is over as soon as it has begun, whatever lives below.
 fn settle_early(run: &Run, command: &Command, now: Timestamp) -> Decided {
-    on(run, command, now, |run| {
-        if matches!(command, Command::Settle) {
-            run.children.clear();
-        }
-    })
+    let mut decision = sound(run, command, now)?;
+    if matches!(command, Command::Close(_)) && decision.effects.contains(&Effect::Settle) {
+        let mut childless = run.clone();
+        childless.closing = Some(String::new());
+        childless.children.clear();
+        let settled = sound(&childless, &Command::Settle, now)?;
+        decision.events.extend(settled.events);
+        decision.effects.extend(settled.effects);
+    }
+    Ok(decision)
 }
 
 /// The last child is not closed, and nobody waits for it.
