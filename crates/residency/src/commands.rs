@@ -22,6 +22,15 @@ pub(crate) enum Place {
     There { replica: ReplicaId, place: bool },
 }
 
+/// Who has a run that needs an owner.
+pub(crate) enum Holder {
+    /// The run is parked or has ended: it needs none.
+    NotNeeded,
+    Other(ReplicaId),
+    /// Nobody, or this replica.
+    Nobody,
+}
+
 impl Residents {
     /// Begins a run with its first turn, here or where there is more room.
     pub async fn create(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
@@ -119,7 +128,8 @@ impl Residents {
     }
 
     /// Carries a command to the run's activation. An owner that does not answer is asked again until
-    /// it answers or its lease has run out; then the run is taken over. Every command can be
+    /// it answers or its lease has run out; then the run is taken over. So is, in the end, a parked run
+    /// whose owner lives and cannot be reached from here. Every command can be
     /// repeated: it is recorded by its key or its ids, or has no second effect.
     async fn command(&self, run_id: &RunId, command: Command) -> Result<Reply, Error> {
         let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
@@ -140,6 +150,10 @@ impl Residents {
                 Ok(_) | Err(NoAnswer::Silent) => {}
             }
             if tokio::time::Instant::now() > patience {
+                // Split from an owner that lives: a parked run loses nothing by being taken over.
+                if matches!(self.holder(run_id).await, Ok(Holder::NotNeeded)) {
+                    return self.command_here(run_id, &command).await;
+                }
                 let reason = format!("{replica} has the run and does not answer");
                 return Err(JournalError::Unavailable { reason }.into());
             }
@@ -162,8 +176,8 @@ impl Residents {
             // An empty registry proves nothing: a run that is under way is looked up in the journal, as
             // to take it from an owner that lives would cost it what it has not journaled yet.
             _ => match self.holder(run_id).await {
-                Some(replica) => Place::There { replica, place: false },
-                None => match self.chosen() {
+                Ok(Holder::Other(replica)) => Place::There { replica, place: false },
+                _ => match self.chosen() {
                     Some(replica) => Place::There { replica, place: true },
                     None => Place::Here,
                 },
@@ -171,18 +185,18 @@ impl Residents {
         }
     }
 
-    /// The other replica that has a run which is under way, as far as the index, the registry and in
-    /// the end that replica itself know. `None`: nobody, or it could not be found out.
-    pub(crate) async fn holder(&self, run_id: &RunId) -> Option<ReplicaId> {
-        let head = self.inner.journal.head(run_id).await.ok().flatten().filter(|head| head.wake)?;
+    /// Who has a run, as far as the index, the registry and in the end the owner itself know.
+    pub(crate) async fn holder(&self, run_id: &RunId) -> Result<Holder, Error> {
+        let head = self.inner.journal.head(run_id).await?;
+        let Some(head) = head.filter(|head| head.wake) else { return Ok(Holder::NotNeeded) };
         let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
-        let owner = body.owner.filter(|owner| owner != self.replica())?;
+        let Some(owner) = body.owner.filter(|owner| owner != self.replica()) else { return Ok(Holder::Nobody) };
         if self.inner.peers.is_live(&owner) {
-            return Some(owner);
+            return Ok(Holder::Other(owner));
         }
         let question = Question { run_id: run_id.clone(), place: false, what: What::Owned };
         let owned = matches!(self.question(&owner, &question).await, Ok(Said::Owned(true)));
-        owned.then_some(owner)
+        Ok(if owned { Holder::Other(owner) } else { Holder::Nobody })
     }
 
     fn chosen(&self) -> Option<ReplicaId> {

@@ -7,6 +7,7 @@ use hearth_registry::ReplicaRow;
 use hearth_types::RunId;
 
 use crate::actor::Message;
+use crate::commands::Holder;
 use crate::remote::{Question, Said, What};
 use crate::{Error, Residents, metrics};
 
@@ -83,10 +84,11 @@ async fn wake_if_orphaned(residents: &Residents, run_id: &RunId) -> Result<(), E
         residents.end_if_superseded(run_id, &handle).await;
         return Ok(());
     }
-    if residents.holder(run_id).await.is_some() {
-        return Ok(());
+    match residents.holder(run_id).await? {
+        Holder::Nobody => residents.wake(run_id).await,
+        // One that parked since the index was read needs no owner.
+        Holder::NotNeeded | Holder::Other(_) => Ok(()),
     }
-    residents.wake(run_id).await
 }
 
 async fn for_each<F, Fut>(runs: Vec<RunId>, act: F)
