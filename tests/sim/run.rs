@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use crate::broken::Broken;
 use crate::chaos;
-use crate::client::{Client, Command};
+use crate::client::Client;
 use crate::cluster::Cluster;
+use crate::command::{Answer, Command};
 use crate::gate::Power;
 use crate::panics;
 use crate::plan::{Fault, Plan};
@@ -193,7 +194,7 @@ fn check_end(cluster: &Arc<Cluster>, clients: &[Client]) {
     }
     for client in clients {
         for (_, _, answer) in &client.told {
-            if let crate::client::Answer::Turn(envelope) = answer
+            if let Answer::Turn(envelope) = answer
                 && let Err(what) = books.check_envelope(envelope)
             {
                 faults.push(what);
