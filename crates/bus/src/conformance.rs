@@ -111,7 +111,11 @@ fn echo(mut requests: Requests) -> JoinSet<()> {
 }
 
 async fn a_message_to_nobody_is_no_error(bus: &Setting) {
+    let mut beside = bus.second().subscribe(&events("run_b")).await.unwrap();
     bus.first().publish(&events("run_a"), text("x")).await.unwrap();
+    // A publisher does not wait for the bus; what it published later has arrived after "x" has.
+    bus.first().publish(&events("run_b"), text("-")).await.unwrap();
+    assert_eq!(next(&mut beside).await, "-");
     let mut late = bus.second().subscribe(&events("run_a")).await.unwrap();
     bus.first().publish(&events("run_a"), text("y")).await.unwrap();
     assert_eq!(next(&mut late).await, "y", "what was published before is gone");
