@@ -214,20 +214,8 @@ pub fn decode<T: DeserializeOwned>(args: Value) -> Result<T, Fault> {
     if !args.is_object() {
         return Err(Fault::invalid("arguments", &args, "a JSON object"));
     }
-    serde_path_to_error::deserialize(args).map_err(|error| {
-        let path = error.path().to_string();
-        let reason = error.inner().to_string();
-        // An unknown or a missing field is reported at the object; its name is in the reason only.
-        let field = if path == "." { quoted(&reason).unwrap_or("arguments").to_owned() } else { path };
-        let mut fault = Fault::new(FaultCode::InvalidArgument, format!("`{field}`: {reason}"));
-        fault.details = Some(json!({ "field": field }));
-        fault
-    })
-}
-
-/// The first name between backquotes.
-fn quoted(reason: &str) -> Option<&str> {
-    reason.split('`').nth(1)
+    serde_path_to_error::deserialize(args)
+        .map_err(|error| Fault::misfit("arguments", &error.path().to_string(), &error.inner().to_string()))
 }
 
 #[cfg(test)]
@@ -267,7 +255,7 @@ mod tests {
             names
         };
         let expected = |mut error: String| -> Vec<String> {
-            error = error.split_once("expected ").unwrap().1.to_owned();
+            error = error.split_once("allowed: ").unwrap().1.to_owned();
             let mut names: Vec<String> = error.split('`').skip(1).step_by(2).map(str::to_owned).collect();
             names.sort();
             names

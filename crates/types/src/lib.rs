@@ -10,6 +10,7 @@ mod fault;
 mod id;
 mod json;
 pub mod limits;
+mod misfit;
 mod principal;
 mod random;
 mod sandbox;

@@ -56,26 +56,8 @@ fn whole_number(value: &mut Value) {
 /// # Errors
 /// `invalid_argument` that names the field.
 pub fn decode<T: DeserializeOwned>(body: Value) -> Result<T, Fault> {
-    serde_path_to_error::deserialize(body).map_err(|error| {
-        let (field, reason) = describe(&error.path().to_string(), &error.inner().to_string());
-        wrong(&field, &format!("`{field}`: {reason}"))
-    })
-}
-
-/// The field that an error of serde is about, and the reason.
-pub(super) fn describe(path: &str, message: &str) -> (String, String) {
-    let quoted = |prefix: &str| message.strip_prefix(prefix)?.split('`').next();
-    let named = quoted("unknown field `").or_else(|| quoted("missing field `")).or_else(|| quoted("duplicate field `"));
-    let parent = if path == "." { "" } else { path };
-    let field = match (parent, named) {
-        ("", None) => "body".to_owned(),
-        ("", Some(name)) => name.to_owned(),
-        // A missing field is told at its parent, an unknown one at its own place.
-        (parent, Some(name)) if parent == name || parent.ends_with(&format!(".{name}")) => parent.to_owned(),
-        (parent, Some(name)) => format!("{parent}.{name}"),
-        (parent, None) => parent.to_owned(),
-    };
-    (field, message.to_owned())
+    serde_path_to_error::deserialize(body)
+        .map_err(|error| Fault::misfit("body", &error.path().to_string(), &error.inner().to_string()))
 }
 
 fn wrong(field: &str, message: &str) -> Fault {

@@ -1,9 +1,7 @@
 //! Query strings: every parameter known, given once, and of its type.
 
-use hearth_types::{Fault, FaultCode};
+use hearth_types::Fault;
 use serde::de::DeserializeOwned;
-
-use super::json::describe;
 
 /// The parameters of a request.
 ///
@@ -19,11 +17,9 @@ pub fn decode<T: DeserializeOwned>(query: Option<&str>) -> Result<T, Fault> {
     }
     let reader = serde_urlencoded::Deserializer::new(pairs());
     serde_path_to_error::deserialize(reader).map_err(|error| {
-        let (field, reason) = describe(&error.path().to_string(), &error.inner().to_string());
         // serde_urlencoded does not keep track of where it is: the parameter is found by its value.
-        let field = if field == "body" { culprit::<T>(query).unwrap_or(field) } else { field };
-        Fault::new(FaultCode::InvalidArgument, format!("`{field}`: {reason}"))
-            .with_details(serde_json::json!({ "field": field }))
+        let culprit = culprit::<T>(query).unwrap_or_else(|| "the query".to_owned());
+        Fault::misfit(&culprit, &error.path().to_string(), &error.inner().to_string())
     })
 }
 
@@ -42,7 +38,7 @@ fn culprit<T: DeserializeOwned>(query: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use hearth_api::{ListRuns, Page, Poll};
-    use hearth_types::RunState;
+    use hearth_types::{FaultCode, RunState};
 
     use super::*;
 
