@@ -24,6 +24,6 @@ mod turn_port;
 pub use error::Error;
 pub use history::{conversation, ended_turn};
 pub use live::LiveItem;
-pub use log::{each_frame, read_run};
+pub use log::{each_frame, head, read_run};
 pub use remote::ask_state;
 pub use residents::{Accepted, Cancelled, Created, Deps, Opened, Options, Residents};

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::process;
 
 /// Level, folder, crate.
-const LAYOUT: [(u8, &str, &str); 22] = [
+const LAYOUT: [(u8, &str, &str); 23] = [
     (0, "crates/types", "hearth-types"),
     (0, "crates/telemetry", "hearth-telemetry"),
     (1, "crates/proto", "hearth-proto"),
@@ -32,6 +32,7 @@ const LAYOUT: [(u8, &str, &str); 22] = [
     (6, "services/control-plane", "hearth-control-plane"),
     (6, "services/sandbox-node", "hearth-sandbox-node"),
     (6, "services/hearth", "hearth"),
+    (6, "loadtest", "hearth-load"),
     (7, "tests", "hearth-tests"),
     (7, "tests/sim", "hearth-sim"),
     (0, "crates/xtask", "xtask"),

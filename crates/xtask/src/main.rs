@@ -1,5 +1,6 @@
 //! The project's own chores, as `cargo xtask NAME`. It builds nothing that users run.
 
+mod bench;
 mod ci;
 mod failure;
 mod image;
@@ -19,7 +20,8 @@ const USAGE: &str = "cargo xtask CHORE
   setup    installs what the tests need, starts a Docker daemon, builds the session image
   layers   checks that every crate depends on lower levels only
   tidy     checks sizes, words, links and docs/INVARIANTS.md
-  image    builds the session image; --help tells its options";
+  image    builds the session image; --help tells its options
+  bench    measures the release build beside its floors; --help tells its options";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +42,7 @@ fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     let Some((chore, rest)) = args.split_first() else { return Err(Failure::Usage("which chore?".to_owned())) };
     match (chore.as_str(), rest) {
         ("image", _) => image::run(&root, rest).map_err(Failure::Image),
+        ("bench", _) => bench::run(&root, rest),
         ("ci", []) => ci::run(&root),
         ("setup", []) => setup::keep(&root),
         ("layers", []) => layers::run(&root),

@@ -54,7 +54,18 @@ pub fn start(root: &Path) -> Services {
     begin(root, false)
 }
 
-/// The same, for a developer: a daemon that was started stays.
+/// Of all that, only the stores' programs: the folder to be searched for them before the others, if one is needed.
+pub fn stores(root: &Path) -> Option<PathBuf> {
+    if !process::is_there("redis-server") {
+        packages::install();
+    }
+    packages::nats(root).unwrap_or_else(|reason| {
+        println!("no NATS server: {reason}");
+        None
+    })
+}
+
+/// The whole, for a developer: a daemon that was started stays.
 pub fn keep(root: &Path) -> Result<(), Failure> {
     let mut services = begin(root, true);
     for skipped in services.skipped() {

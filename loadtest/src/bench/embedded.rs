@@ -1,0 +1,109 @@
+//! `send` on one embedded server, beside commits in SQLite.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hearth_client::{Client, OpenResident, Send};
+use hearth_run_core::Frame;
+use rusqlite::{Connection, OpenFlags};
+
+use super::figure::Measured;
+use super::paired::{Caller, Side, crowds};
+use super::{Found, Plan};
+use crate::floors::Payload;
+use crate::floors::sqlite::BareSqlite;
+use crate::processes::DevServer;
+use crate::{Error, machine};
+
+/// What is sent, and what comes back.
+pub(super) const PROMPT: &str = "what would you like to have for breakfast today?";
+
+pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Result<(), Error> {
+    let data = folder.join("embedded");
+    let server = DevServer::start(&plan.hearth, &data, &[]).await?;
+    let client = server.client()?;
+    plan.say("opening 512 residents");
+    let residents = Arc::new(open_residents(&client, 512).await?);
+    let first = residents.first().cloned().unwrap_or_default();
+    for _ in 0..100 {
+        send(&client, &first).await?;
+    }
+    let payload = payload_of(&data.join("journal.db"), &first)?;
+    plan.say(&format!("a send stores {} + {} bytes, and a row of {} twice", payload.accept, payload.end, payload.row));
+    let floor = Arc::new(BareSqlite::open(&folder.join("floor.db"), payload)?);
+
+    let (mut ours, mut bare) = (Side::default(), Side::default());
+    let cpu = || machine::cpu_seconds(server.program.pid()).unwrap_or(0.0);
+    let cpu_before = cpu();
+    let mut turn = 0;
+    for _ in 0..plan.rounds(12) {
+        ours.round(60, async |_| send(&client, &first).await).await?;
+        bare.round(60, async |_| {
+            turn += 1;
+            floor.turn(1_000_000, turn).await
+        })
+        .await?;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a count of calls")]
+    found.put("send_cpu_ms", Measured::alone((cpu() - cpu_before) * 1e3 / ours.count().max(1) as f64));
+    found.put("send_local_p50", ours.over(&bare, 0.5));
+    found.put("send_local_p99", ours.over(&bare, 0.99));
+
+    let sends: Caller = Arc::new(move |caller, _| {
+        let (client, residents) = (client.clone(), residents.clone());
+        Box::pin(async move { send(&client, &residents[usize::try_from(caller).unwrap_or(0)]).await })
+    });
+    for (callers, name) in [(64, "turns_per_s_64"), (512, "turns_per_s_512")] {
+        plan.say(&format!("{callers} callers"));
+        // Logs of their own for each crowd: a place is used once.
+        let floor = floor.clone();
+        let commits: Caller = Arc::new(move |caller, turn| {
+            let floor = floor.clone();
+            Box::pin(async move { floor.turn(callers * 1_000 + caller, turn).await })
+        });
+        let measured = crowds(callers, plan.rounds(6), Duration::from_millis(1_500), &sends, &commits).await;
+        found.keep(name, measured);
+    }
+    Ok(())
+}
+
+/// Opens residents, a few at a time; their ids.
+pub(super) async fn open_residents(client: &Client, count: usize) -> Result<Vec<String>, Error> {
+    use futures::{StreamExt, TryStreamExt, stream};
+    let request = OpenResident { agent: "mock".to_owned(), prompt: "begin".to_owned(), ..OpenResident::default() };
+    let open = async |_| Ok(client.open(&request).await?.body.run_id.to_string());
+    stream::iter(0..count).map(open).buffered(32).try_collect().await
+}
+
+pub(super) async fn send(client: &Client, resident: &str) -> Result<(), Error> {
+    let request = Send { prompt: PROMPT.to_owned(), ..Send::default() };
+    let answer = client.send(resident, &request).await?;
+    if answer.body.output == PROMPT {
+        return Ok(());
+    }
+    Err(Error::Answer(format!("{:?} with the output {:?}", answer.body.outcome, answer.body.output)))
+}
+
+/// Of one turn in many; what it costs is ours to bear and not the floor's.
+pub(super) fn is_snapshot(frame: &[u8]) -> bool {
+    Frame::decode(frame).is_ok_and(|frame| frame.is_snapshot())
+}
+
+/// How much a `send` writes, as the last turn of a run has written it.
+pub(super) fn payload_of(journal: &Path, run: &str) -> Result<Payload, Error> {
+    let file = Connection::open_with_flags(journal, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let log: i64 = file.query_row("SELECT id FROM logs WHERE key = 'run/' || ?1", [run], |row| row.get(0))?;
+    let mut frames = file.prepare("SELECT frame FROM frames WHERE log = ?1 ORDER BY position DESC LIMIT 3")?;
+    let frames: Vec<Vec<u8>> = frames.query_map([log], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let sizes: Vec<usize> = frames.iter().filter(|frame| !is_snapshot(frame)).map(Vec::len).take(2).collect();
+    let row: u32 = file.query_row(
+        "SELECT length(body) + length(run_id) + length(tenant) + length(subject) + length(agent) + length(state) \
+         + length(root_run_id) + length(session_id) + 64 FROM heads WHERE log = ?1",
+        [log],
+        |row| row.get(0),
+    )?;
+    let [end, accept] = sizes[..] else { return Err(Error::Answer("a turn is not two frames".to_owned())) };
+    let row = usize::try_from(row).unwrap_or(usize::MAX);
+    Ok(Payload { request: PROMPT.len() + 14, answer: 260 + PROMPT.len(), accept, end, row })
+}

@@ -1,0 +1,281 @@
+//! Sandbox sessions at the node, without a wire, beside the Engine's own calls.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::future::try_join_all;
+use hearth_sandbox::node::{DEFAULT_IMAGE, Node, NodeOptions};
+use hearth_sandbox::{
+    Caller, DRIVER_VARIABLES, ExecArgs, Liveness, OpenArgs, OpenResult, RunLiveness, Sandboxes, SessionArgs,
+    available_drivers,
+};
+use hearth_types::{RunId, SandboxId, SystemClock};
+use tokio::time::Instant;
+
+use super::figure::Measured;
+use super::paired::Side;
+use super::{Found, Plan};
+use crate::Error;
+use crate::floors::engine::BareEngine;
+use crate::floors::pipe;
+use crate::latencies::Latencies;
+
+/// Sessions that wait in the pool, and so the size of a burst.
+const POOL: u64 = 8;
+/// How long the pool may take to fill up.
+const POOL_WITHIN: Duration = Duration::from_secs(60);
+const OUTPUT_BYTES: u64 = 256 * 1024 * 1024;
+const OPENS: [&str; 3] = ["open_warm_p50", "open_warm_p99", "open_cold_p50"];
+
+struct Held;
+
+#[async_trait]
+impl RunLiveness for Held {
+    async fn liveness(&self, _root_run: &RunId) -> Liveness {
+        Liveness::Alive
+    }
+}
+
+pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Result<(), Error> {
+    let mut engine = match BareEngine::connect(DEFAULT_IMAGE).await {
+        Ok(engine) => Some(engine),
+        Err(reason) => {
+            plan.say(&format!("local sessions, since {reason}"));
+            None
+        }
+    };
+    let measured = plan.stop.unless(measure_all(plan, folder, &mut engine, found)).await;
+    if let Some(engine) = &engine {
+        engine.clear().await?;
+    }
+    measured
+}
+
+async fn measure_all(
+    plan: &Plan,
+    folder: &Path,
+    engine: &mut Option<BareEngine>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let cold = Bench::start(&folder.join("node-cold"), 0).await?;
+    let measured = sessions(plan, &cold, engine, found).await;
+    cold.end().await?;
+    measured?;
+    let Some(engine) = engine else {
+        for name in OPENS {
+            found.miss(name, "containers only: no Docker daemon with the session image");
+        }
+        return Ok(());
+    };
+    match Bench::start(&folder.join("node-warm"), POOL).await {
+        Ok(warm) => {
+            let measured = warm_opens(plan, &warm, engine, found).await;
+            warm.end().await?;
+            measured
+        }
+        Err(error) => {
+            for name in &OPENS[..2] {
+                found.miss(name, &format!("no warm pool: {error}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// A node inside this process. It goes with all its sessions, also when it is dropped.
+struct Bench {
+    node: Arc<Node>,
+    ended: bool,
+}
+
+impl Bench {
+    async fn start(state: &Path, pool: u64) -> Result<Self, Error> {
+        let mut variables = BTreeMap::new();
+        if pool > 0 {
+            variables.insert("SANDBOX_POOL_SIZE".to_owned(), pool.to_string());
+        }
+        let said = |error: &dyn std::fmt::Display| Error::Sandbox(error.to_string());
+        let options =
+            NodeOptions::from_vars("load", state, &variables, DRIVER_VARIABLES).map_err(|error| said(&error))?;
+        std::fs::create_dir_all(state).map_err(Error::io(state.display().to_string()))?;
+        let host: BTreeMap<String, String> = std::env::vars().collect();
+        let (drivers, _) = available_drivers(&variables, &host, &options).await.map_err(|error| said(&error))?;
+        let node = Node::start(options, drivers, SystemClock::shared(), Arc::new(Held)).await;
+        Ok(Self { node: Arc::new(node.map_err(|error| said(&error))?), ended: false })
+    }
+
+    async fn end(mut self) -> Result<(), Error> {
+        self.ended = true;
+        Ok(self.node.close_all().await?)
+    }
+
+    async fn open(&self) -> Result<OpenResult, Error> {
+        Ok(self.node.open(&caller(), OpenArgs { own: Some(true), ..OpenArgs::default() }).await?)
+    }
+
+    async fn close(&self, session: &SandboxId) -> Result<(), Error> {
+        Ok(self.node.close(&caller(), SessionArgs { session_id: session.clone() }).await?)
+    }
+
+    /// Runs a command; how many bytes it wrote.
+    async fn exec(&self, session: &SandboxId, line: &str) -> Result<u64, Error> {
+        let args = ExecArgs {
+            session_id: session.clone(),
+            command: line.to_owned(),
+            timeout_seconds: Some(120),
+            max_output_bytes: None,
+            cwd: None,
+            env: None,
+            stdin: None,
+            background: None,
+            exec_id: None,
+        };
+        let result = self.node.exec(&caller(), args).await?;
+        match result.exit_code {
+            Some(0) => Ok(result.output_bytes),
+            code => Err(Error::Answer(format!("{line:?} ended with {code:?}: {}", result.output))),
+        }
+    }
+}
+
+impl Drop for Bench {
+    /// An interruption drops it: its sessions are closed all the same.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let node = self.node.clone();
+        let closing = std::thread::spawn(move || {
+            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                // What cannot be closed is told by the next look at the daemon.
+                runtime.block_on(node.close_all()).ok();
+            }
+        });
+        closing.join().ok();
+    }
+}
+
+fn caller() -> Caller {
+    Caller { principal: "default".to_owned(), ..Caller::default() }
+}
+
+/// Opens without a pool, commands, output.
+async fn sessions(plan: &Plan, bench: &Bench, engine: &mut Option<BareEngine>, found: &mut Found) -> Result<(), Error> {
+    if let Some(engine) = engine.as_mut() {
+        plan.say("cold opens");
+        found.put("open_cold_p50", cold_opens(plan, bench, engine).await?);
+    }
+    let session = bench.open().await?.session_id;
+    plan.say("commands");
+    let (mut ours, mut floor) = (Side::default(), Side::default());
+    let container = match engine.as_mut() {
+        Some(engine) => Some(engine.start().await?.0),
+        None => None,
+    };
+    for _ in 0..20 {
+        bench.exec(&session, "true").await?;
+    }
+    for _ in 0..plan.rounds(15) {
+        ours.round(40, async |_| bench.exec(&session, "true").await.map(drop)).await?;
+        if let (Some(engine), Some(container)) = (engine.as_ref(), &container) {
+            floor.round(3, async |_| engine.exec(container, "true").await.map(drop)).await?;
+        }
+    }
+    let of =
+        |quantile| if floor.count() > 0 { ours.over(&floor, quantile) } else { Measured::alone(ours.ms(quantile)) };
+    found.put("exec_p50", of(0.5));
+    found.put("exec_p99", of(0.99));
+    plan.say("output");
+    found.put("output_mb_s", output(plan, bench, &session).await?);
+    bench.close(&session).await
+}
+
+async fn cold_opens(plan: &Plan, bench: &Bench, engine: &mut BareEngine) -> Result<Measured, Error> {
+    let (mut ours, mut floor) = (Side::default(), Side::default());
+    for round in 0..=plan.rounds(8) {
+        let (mut our_times, mut floor_times) = (Latencies::default(), Latencies::default());
+        let began = Instant::now();
+        let opened = bench.open().await?;
+        our_times.record(began.elapsed());
+        bench.close(&opened.session_id).await?;
+        let (name, took) = engine.start().await?;
+        floor_times.record(took);
+        engine.remove(&name).await?;
+        // The first ones fill caches.
+        if round > 0 {
+            ours.keep(our_times);
+            floor.keep(floor_times);
+        }
+    }
+    Ok(ours.over(&floor, 0.5))
+}
+
+async fn output(plan: &Plan, bench: &Bench, session: &SandboxId) -> Result<Measured, Error> {
+    let line = format!("yes 'a line of output, of which there is far too much' | head -c {OUTPUT_BYTES}");
+    let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
+    let rate = |bytes: u64, took: Duration| bytes as f64 / 1e6 / took.as_secs_f64();
+    for _ in 0..plan.rounds(5) {
+        let began = Instant::now();
+        let bytes = bench.exec(session, &line).await?;
+        ours.push(rate(bytes, began.elapsed()));
+        let (took, bytes) = pipe::drain(&line).await?;
+        floor.push(rate(bytes, took));
+    }
+    let ratios: Vec<f64> = ours.iter().zip(&floor).map(|(ours, floor)| ours / floor.max(1e-6)).collect();
+    let of = |rates: &[f64]| crate::latencies::middle(rates).map_or(0.0, |(middle, _)| middle);
+    Ok(super::paired::compare(of(&ours), of(&floor), &ratios))
+}
+
+/// Bursts as large as the pool, each once it is full again.
+async fn warm_opens(plan: &Plan, bench: &Bench, engine: &mut BareEngine, found: &mut Found) -> Result<(), Error> {
+    plan.say("warm opens");
+    let (mut ours, mut floor) = (Side::default(), Side::default());
+    for round in 0..=plan.rounds(5) {
+        if !filled(bench).await? {
+            for name in &OPENS[..2] {
+                found.miss(name, "no session came from the pool within a minute");
+            }
+            return Ok(());
+        }
+        let opens = (0..POOL).map(async |_| {
+            let began = Instant::now();
+            let opened = bench.open().await?;
+            Ok::<_, Error>((began.elapsed(), opened))
+        });
+        let opened = try_join_all(opens).await?;
+        let (mut our_times, mut floor_times) = (Latencies::default(), Latencies::default());
+        opened.iter().filter(|(_, opened)| opened.warm).for_each(|(took, _)| our_times.record(*took));
+        for (_, opened) in &opened {
+            bench.close(&opened.session_id).await?;
+        }
+        let (name, took) = engine.start().await?;
+        floor_times.record(took);
+        engine.remove(&name).await?;
+        if round > 0 {
+            ours.keep(our_times);
+            floor.keep(floor_times);
+        }
+    }
+    found.put("open_warm_p50", ours.over(&floor, 0.5));
+    found.put("open_warm_p99", ours.over(&floor, 0.99));
+    Ok(())
+}
+
+/// Waits until a session comes from the pool, and then a little for the others.
+async fn filled(bench: &Bench) -> Result<bool, Error> {
+    let until = Instant::now() + POOL_WITHIN;
+    while Instant::now() < until {
+        let opened = bench.open().await?;
+        bench.close(&opened.session_id).await?;
+        if opened.warm {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Ok(false)
+}
