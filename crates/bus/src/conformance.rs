@@ -20,6 +20,8 @@ pub struct Setting {
     /// At least two; as independent as the adapter allows.
     pub handles: Vec<SharedBus>,
     pub max_message_bytes: usize,
+    /// At least as much.
+    pub max_request_bytes: usize,
     /// Lives as long as the bus is used.
     pub keep: Box<dyn Any + Send>,
 }
@@ -27,7 +29,13 @@ pub struct Setting {
 impl Setting {
     pub fn new(handles: Vec<SharedBus>, max_message_bytes: usize, keep: impl Any + Send) -> Self {
         assert!(handles.len() >= 2, "the suite needs two handles of the bus");
-        Self { handles, max_message_bytes, keep: Box::new(keep) }
+        Self { handles, max_message_bytes, max_request_bytes: max_message_bytes, keep: Box::new(keep) }
+    }
+
+    #[must_use]
+    pub fn with_max_request_bytes(mut self, bytes: usize) -> Self {
+        self.max_request_bytes = bytes;
+        self
     }
 
     fn first(&self) -> &dyn Bus {
@@ -330,12 +338,12 @@ async fn an_abandoned_request_disturbs_no_other(bus: &Setting) {
 }
 
 async fn a_message_over_the_limit_is_refused_with_the_limit(bus: &Setting) {
-    let limit = bus.max_message_bytes;
-    let over = Bytes::from(vec![b'x'; limit + 1]);
-    let expected = Error::TooLarge { bytes: limit + 1, limit };
-    assert_eq!(bus.first().publish(&events("run_a"), over.clone()).await.unwrap_err(), expected);
+    let over = |limit| (Bytes::from(vec![b'x'; limit + 1]), Error::TooLarge { bytes: limit + 1, limit });
+    let (message, expected) = over(bus.max_message_bytes);
+    assert_eq!(bus.first().publish(&events("run_a"), message).await.unwrap_err(), expected);
+    let (request, expected) = over(bus.max_request_bytes);
     let _server = echo(bus.second().serve(&commands("r1")).await.unwrap());
-    assert_eq!(bus.first().request(&commands("r1"), over, PATIENCE).await.unwrap_err(), expected);
+    assert_eq!(bus.first().request(&commands("r1"), request, PATIENCE).await.unwrap_err(), expected);
     assert_eq!(bus.first().request(&commands("r1"), text("small"), PATIENCE).await.unwrap(), "> small");
 }
 
@@ -352,4 +360,13 @@ async fn the_largest_message_arrives_whole(bus: &Setting) {
     let subject = commands("r1");
     let (answer, ()) = tokio::join!(bus.first().request(&subject, largest.clone(), PATIENCE), answering);
     assert!(answer.unwrap() == largest);
+    let largest: Bytes = (0..bus.max_request_bytes).map(|n| (n % 251) as u8).collect();
+    let answering = async {
+        let request = requests.incoming.recv().await.unwrap();
+        request.answer.send(Bytes::from(request.payload.len().to_string())).unwrap();
+        request.payload
+    };
+    let (answer, got) = tokio::join!(bus.first().request(&subject, largest.clone(), PATIENCE), answering);
+    assert_eq!(answer.unwrap(), largest.len().to_string());
+    assert!(got == largest);
 }

@@ -1,5 +1,6 @@
 //! A bus over NATS, for the processes of a cluster.
 
+mod parts;
 mod pump;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ pub struct NatsOptions {
     /// Requests that wait for one server, besides 1,024 in the connection; what comes past them gets no
     /// answer.
     pub server_buffer: NonZeroUsize,
+    /// A larger request is refused. One that is larger than the servers' messages travels in parts.
+    pub max_request_bytes: usize,
     /// How long the servers may take for what is no request.
     pub answer_within: Duration,
 }
@@ -49,6 +52,7 @@ impl NatsOptions {
             prefix: "hearth".into(),
             subscriber_buffer: count(1_024),
             server_buffer: count(1_024),
+            max_request_bytes: 64 * 1024 * 1024,
             answer_within: Duration::from_secs(2),
         }
     }
@@ -56,7 +60,7 @@ impl NatsOptions {
 
 /// The handle; clones share the connection.
 ///
-/// The largest message is what the servers allow (`max_payload`). A subscription is known to the
+/// The largest message, and the largest answer, is what the servers allow (`max_payload`). A subscription is known to the
 /// server of this connection when [`Bus::subscribe`] returns; the other servers of a cluster hear of it
 /// on the same way as of whatever is sent afterwards, so a process that is asked something after that
 /// publishes to a subscriber its server knows. Subscriptions live again after a reconnect; what was
@@ -120,11 +124,6 @@ impl NatsBus {
         }
     }
 
-    fn check_size(&self, payload: &Bytes) -> Result<(), Error> {
-        let (bytes, limit) = (payload.len(), self.client.max_payload());
-        if bytes > limit { Err(Error::TooLarge { bytes, limit }) } else { Ok(()) }
-    }
-
     async fn bounded<T, E: std::fmt::Display>(&self, call: impl Future<Output = Result<T, E>>) -> Result<T, Error> {
         match timeout(self.options.answer_within, call).await {
             Ok(Ok(value)) => Ok(value),
@@ -155,6 +154,11 @@ impl NatsBus {
     }
 }
 
+fn check_size(payload: &Bytes, limit: usize) -> Result<(), Error> {
+    let bytes = payload.len();
+    if bytes > limit { Err(Error::TooLarge { bytes, limit }) } else { Ok(()) }
+}
+
 fn note(event: &Event) {
     match event {
         Event::SlowConsumer(_) => metrics::dropped("connection", 1),
@@ -167,7 +171,7 @@ fn note(event: &Event) {
 #[async_trait]
 impl Bus for NatsBus {
     async fn publish(&self, subject: &Subject, payload: Bytes) -> Result<(), Error> {
-        self.check_size(&payload)?;
+        check_size(&payload, self.client.max_payload())?;
         self.check_connected()?;
         self.bounded(self.client.publish(self.path(subject), payload)).await
     }
@@ -185,12 +189,25 @@ impl Bus for NatsBus {
     }
 
     async fn request(&self, subject: &Subject, payload: Bytes, deadline: Duration) -> Result<Bytes, Error> {
-        self.check_size(&payload)?;
+        check_size(&payload, self.options.max_request_bytes)?;
         self.check_connected()?;
         let nobody = || Error::NoResponders { subject: subject.to_string() };
         let timed_out = || Error::Timeout { subject: subject.to_string() };
-        let request = async_nats::Request::new().payload(payload).timeout(None);
-        let asked = self.client.send_request(self.path(subject), request);
+        let path = self.path(subject);
+        let asked = async {
+            let mut parts = parts::split(payload, &self.client.new_inbox(), self.client.max_payload());
+            let last = parts.pop();
+            for (headers, part) in parts {
+                let sent = self.client.publish_with_headers(path.clone(), headers.unwrap_or_default(), part).await;
+                sent.map_err(|_| async_nats::RequestError::new(RequestErrorKind::Other))?;
+            }
+            let (headers, part) = last.unwrap_or_default();
+            let mut request = async_nats::Request::new().payload(part).timeout(None);
+            if let Some(headers) = headers {
+                request = request.headers(headers);
+            }
+            self.client.send_request(path, request).await
+        };
         let answer = timeout(deadline, asked).await.map_err(|_| timed_out())?;
         let answer = answer.map_err(|error| match error.kind() {
             RequestErrorKind::NoResponders => nobody(),

@@ -11,6 +11,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+use super::parts::Assembly;
 use super::reply;
 use crate::{Incoming, metrics};
 
@@ -52,6 +53,7 @@ pub(super) async fn serve(
     let mut answers = FuturesUnordered::new();
     let mut subscriber = Some(subscriber);
     let mut held: Option<Incoming> = None;
+    let mut assembly = Assembly::default();
     loop {
         // Nothing more is taken once the receiver is gone; dropping the subscriber tells the server.
         let listening = subscriber.is_some();
@@ -74,13 +76,14 @@ pub(super) async fn serve(
                     subscriber = None;
                     continue;
                 };
-                let Some(inbox) = message.reply else { continue };
+                let whole = assembly.take(&message);
+                let (Some(payload), Some(inbox)) = (whole, message.reply) else { continue };
                 if answers.len() >= MAX_UNANSWERED {
                     metrics::dropped(subject, 1);
                     continue;
                 }
                 let (answer, answered) = oneshot::channel();
-                held = Some(Incoming { payload: message.payload, answer });
+                held = Some(Incoming { payload, answer });
                 let client = client.clone();
                 answers.push(async move { reply(&client, inbox, answered.await.ok()).await });
             }

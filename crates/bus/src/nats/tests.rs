@@ -76,6 +76,7 @@ fn options(port: u16, prefix: &str) -> NatsOptions {
         prefix: prefix.into(),
         subscriber_buffer: small,
         server_buffer: small,
+        max_request_bytes: 5 << 20,
         ..NatsOptions::at(format!("nats://127.0.0.1:{port}"))
     }
 }
@@ -104,7 +105,7 @@ async fn the_nats_bus_keeps_the_contract() {
         let prefix = format!("bus{}", buses.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let handles: Vec<crate::SharedBus> =
             vec![Arc::new(server.bus(&prefix).await), Arc::new(server.bus(&prefix).await)];
-        Setting::new(handles, 1 << 20, ())
+        Setting::new(handles, 1 << 20, ()).with_max_request_bytes(5 << 20)
     })
     .await;
 }
