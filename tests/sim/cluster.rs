@@ -155,6 +155,7 @@ impl Cluster {
                 sweep_every: SWEEP_EVERY,
                 lease: LEASE,
                 url: None,
+                max_runs_per_tenant: 0,
             },
             hearth_residency::Deps {
                 journal: journal.clone(),

@@ -8,8 +8,10 @@ use hearth_journal::{
     Append, Error, Fate, FaultyJournal, HeadPage, HeadQuery, Journal, LogKey, MemoryJournal, Operation, Position,
     RunHead, StoredFrame,
 };
-use hearth_registry::{Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow};
-use hearth_types::{ReplicaId, RunId, Timestamp};
+use hearth_registry::{
+    Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow, Seat,
+};
+use hearth_types::{ReplicaId, RunId, Tenant, Timestamp};
 
 use crate::plan::Fault;
 use crate::world::{Line, Lost, Peer, World};
@@ -219,7 +221,7 @@ impl Registry for FarRegistry {
         self.carry(self.registry.locate(run)).await
     }
 
-    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), hearth_registry::Error> {
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<bool, hearth_registry::Error> {
         self.carry(self.registry.heartbeat(row, lease)).await
     }
 
@@ -240,5 +242,30 @@ impl Registry for FarRegistry {
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, hearth_registry::Error> {
         self.carry(self.registry.nodes()).await
+    }
+
+    async fn take_seat(&self, tenant: &Tenant, run: &RunId, limit: u64) -> Result<Seat, hearth_registry::Error> {
+        self.carry(self.registry.take_seat(tenant, run, limit)).await
+    }
+
+    async fn leave_seat(&self, tenant: &Tenant, run: &RunId) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.leave_seat(tenant, run)).await
+    }
+
+    async fn seats(
+        &self,
+        tenant: &Tenant,
+        skip: u64,
+        limit: usize,
+    ) -> Result<Vec<(RunId, Duration)>, hearth_registry::Error> {
+        self.carry(self.registry.seats(tenant, skip, limit)).await
+    }
+
+    async fn seat_all(&self, tenant: &Tenant, runs: &[RunId]) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.seat_all(tenant, runs)).await
+    }
+
+    async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.counted(tenant, whole)).await
     }
 }

@@ -1,7 +1,8 @@
 //! Replicas and sandbox sessions as lists.
 
+use hearth_registry::ReplicaRow;
 use hearth_sandbox::{Caller as SandboxCaller, SessionArgs, SessionRow};
-use hearth_types::{Fault, FaultCode, Role, RunId, SandboxId};
+use hearth_types::{Fault, FaultCode, ReplicaId, Role, RunId, SandboxId};
 
 use crate::answers::{Listing, ReplicaView};
 use crate::hearth::parse_run_id;
@@ -17,18 +18,19 @@ impl Hearth {
         rows.retain(|row| row.replica != own.replica);
         rows.push(own);
         rows.sort_by(|a, b| a.replica.cmp(&b.replica));
-        let views = rows.into_iter().map(|row| ReplicaView {
-            replica_id: row.replica,
-            url: row.url,
-            version: row.version,
-            started_at: row.started_at,
-            draining: row.draining,
-            active_residents: row.active,
-            running_turns: row.turns,
-        });
-        let mut listing = self.paged(views.collect(), &page)?;
+        let mut listing = self.paged(rows.into_iter().map(ReplicaView::from).collect(), &page)?;
         listing.partial = partial;
         Ok(listing)
+    }
+
+    /// Has a replica hand everything over and end: its row, which says that it drains.
+    pub async fn drain_replica(&self, caller: &Caller, replica: &str) -> Result<ReplicaView, Fault> {
+        let replica =
+            ReplicaId::parse(replica).map_err(|error| Fault::invalid("replica_id", replica, &error.to_string()))?;
+        if caller.principal.role == Role::Member || caller.run.is_some() {
+            return Err(Fault::new(FaultCode::PermissionDenied, "only an operator or an admin may drain a replica"));
+        }
+        Ok(self.residents().drain_replica(&replica).await?.into())
     }
 
     /// The sessions that the caller may see, newest first.
@@ -89,5 +91,19 @@ impl Hearth {
         let items: Vec<T> = items.into_iter().skip(skip).take(limit).collect();
         let next_cursor = (skip + items.len() < total).then(|| cursor::encode_offset(skip + items.len()));
         Ok(Listing { items, next_cursor, as_of: self.deps.clock.now(), partial: false })
+    }
+}
+
+impl From<ReplicaRow> for ReplicaView {
+    fn from(row: ReplicaRow) -> Self {
+        Self {
+            replica_id: row.replica,
+            url: row.url,
+            version: row.version,
+            started_at: row.started_at,
+            draining: row.draining,
+            active_residents: row.active,
+            running_turns: row.turns,
+        }
     }
 }

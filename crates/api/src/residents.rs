@@ -146,9 +146,12 @@ impl Hearth {
         };
         match wait {
             Some(wait) => self.await_for(&head.run_id, &turn_id, Some(wait)).await,
+            // Of a turn that runs elsewhere the output so far is there and not in the journal.
             None => match run.envelope(&turn_id, &live) {
-                Some(envelope) => Ok(envelope),
-                None => Ok(self.residents().turn(&head.run_id, &turn_id).await?),
+                Some(envelope) if envelope.outcome.is_some() || self.residents().is_active(&head.run_id) => {
+                    Ok(envelope)
+                }
+                _ => Ok(self.residents().turn(&head.run_id, &turn_id).await?),
             },
         }
     }

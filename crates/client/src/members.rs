@@ -18,6 +18,12 @@ impl Client {
         self.read(with_query("/v1/_replicas", page)?).await
     }
 
+    /// Has a replica hand everything over and end: its row.
+    pub async fn drain_replica(&self, replica: &str) -> Result<Value, Error> {
+        let path = format!("/v1/_replicas/{}/drain", segment(replica));
+        Ok(self.fetch::<Value>(Call::post(path, &json!({}), None)?).await?.body)
+    }
+
     pub async fn list_sandboxes(&self, page: &Page) -> Result<Value, Error> {
         self.read(with_query("/v1/_sandboxes", page)?).await
     }

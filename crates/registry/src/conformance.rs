@@ -7,11 +7,11 @@ use std::any::Any;
 use std::future::Future;
 use std::time::Duration;
 
-use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Tenant, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::{Location, NodeRow, Registry, ReplicaRow, SharedRegistry};
+use crate::{Count, Location, NodeRow, Registry, ReplicaRow, SharedRegistry};
 
 /// One empty store, as several users of it see it.
 pub struct Store {
@@ -64,6 +64,10 @@ where
         a_replica_that_leaves_is_gone_at_once,
         replicas_come_in_the_order_of_their_ids,
         a_node_lives_as_long_as_its_lease_and_is_no_replica,
+        seats_that_were_never_counted_are_given_to_nobody,
+        of_racing_runs_exactly_as_many_get_seats_as_there_are,
+        a_seat_is_kept_until_it_is_left_and_counts_once,
+        seats_are_given_past_the_limit_to_those_that_need_one,
     );
 }
 
@@ -205,8 +209,9 @@ async fn a_replica_lives_as_long_as_its_lease(store: &Store) {
         assert!(took < lease * 4, "the lease does not lapse");
         sleep(Duration::from_millis(50)).await;
     }
-    store.second().heartbeat(row("short"), LONG).await.unwrap();
+    assert!(!store.second().heartbeat(row("short"), LONG).await.unwrap(), "it is told that it was gone");
     assert_eq!(ids(store.first()).await, ["long", "short"], "it may come back");
+    assert!(store.first().heartbeat(row("long"), LONG).await.unwrap(), "this one was there");
 }
 
 async fn a_renewed_lease_does_not_lapse(store: &Store) {
@@ -241,4 +246,73 @@ async fn replicas_come_in_the_order_of_their_ids(store: &Store) {
         store.first().heartbeat(row(name), LONG).await.unwrap();
     }
     assert_eq!(ids(store.second()).await, ["A", "a", "b", "replica-1", "replica-10", "replica-2"]);
+}
+
+fn tenant(name: &str) -> Tenant {
+    name.to_owned()
+}
+
+async fn seats_that_were_never_counted_are_given_to_nobody(store: &Store) {
+    let acme = tenant("acme");
+    let seat = store.first().take_seat(&acme, &run("a"), 9).await.unwrap();
+    assert_eq!((seat.granted, seat.taken, seat.count), (false, 0, Count::Lost));
+    store.second().counted(&acme, false).await.unwrap();
+    let seat = store.first().take_seat(&acme, &run("a"), 9).await.unwrap();
+    assert!(seat.granted && matches!(seat.count, Count::Recounted { ago } if ago < LONG), "{seat:?}");
+    store.first().counted(&acme, true).await.unwrap();
+    assert_eq!(store.second().take_seat(&acme, &run("b"), 9).await.unwrap().count, Count::Whole);
+    let other = store.second().take_seat(&tenant("other"), &run("b"), 9).await.unwrap();
+    assert_eq!((other.granted, other.taken), (false, 0), "each tenant has its own");
+}
+
+async fn of_racing_runs_exactly_as_many_get_seats_as_there_are(store: &Store) {
+    let acme = tenant("acme");
+    store.first().counted(&acme, true).await.unwrap();
+    let mut racers = JoinSet::new();
+    for n in 0..40 {
+        let (registry, acme) = (store.handles[n % store.handles.len()].clone(), acme.clone());
+        racers.spawn(async move { registry.take_seat(&acme, &run(&format!("r{n}")), 7).await.unwrap() });
+    }
+    let seats = racers.join_all().await;
+    assert_eq!(seats.iter().filter(|seat| seat.granted).count(), 7);
+    assert!(seats.iter().all(|seat| seat.taken <= 7), "{seats:?}");
+    assert_eq!(store.second().seats(&acme, 0, 100).await.unwrap().len(), 7);
+}
+
+async fn a_seat_is_kept_until_it_is_left_and_counts_once(store: &Store) {
+    let acme = tenant("acme");
+    store.first().counted(&acme, true).await.unwrap();
+    for _ in 0..3 {
+        let seat = store.first().take_seat(&acme, &run("a"), 1).await.unwrap();
+        assert_eq!((seat.granted, seat.taken), (true, 1), "a repeat has its seat already");
+    }
+    let refused = store.second().take_seat(&acme, &run("b"), 1).await.unwrap();
+    assert_eq!((refused.granted, refused.taken), (false, 1));
+    let held = store.second().seats(&acme, 0, 10).await.unwrap();
+    assert!(held.len() == 1 && held[0].0 == run("a") && held[0].1 < LONG, "{held:?}");
+    for _ in 0..2 {
+        store.second().leave_seat(&acme, &run("a")).await.unwrap();
+    }
+    store.first().leave_seat(&tenant("unknown"), &run("a")).await.unwrap();
+    assert!(store.first().take_seat(&acme, &run("b"), 1).await.unwrap().granted);
+}
+
+async fn seats_are_given_past_the_limit_to_those_that_need_one(store: &Store) {
+    let acme = tenant("acme");
+    let all: Vec<RunId> = (0..1_203).map(|n| run(&format!("n{n:04}"))).collect();
+    store.first().seat_all(&acme, &all).await.unwrap();
+    store.second().seat_all(&acme, &all[..7]).await.unwrap();
+    store.first().counted(&acme, false).await.unwrap();
+    let seat = store.first().take_seat(&acme, &run("late"), 1_000).await.unwrap();
+    assert_eq!((seat.granted, seat.taken), (false, 1_203));
+    let mut seen = Vec::new();
+    loop {
+        let page = store.second().seats(&acme, seen.len() as u64, 500).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page.into_iter().map(|(run, _)| run));
+    }
+    seen.sort();
+    assert_eq!(seen, all);
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{ReplicaId, RunId, SeededRandom};
+use hearth_types::{ReplicaId, RunId, SeededRandom, Tenant};
 
-use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow, Seat};
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl<R: Registry> Registry for FaultyRegistry<R> {
         self.befall(self.inner.locate(run)).await
     }
 
-    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<bool, Error> {
         self.befall(self.inner.heartbeat(row, lease)).await
     }
 
@@ -112,6 +112,26 @@ impl<R: Registry> Registry for FaultyRegistry<R> {
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {
         self.befall(self.inner.nodes()).await
+    }
+
+    async fn take_seat(&self, tenant: &Tenant, run: &RunId, limit: u64) -> Result<Seat, Error> {
+        self.befall(self.inner.take_seat(tenant, run, limit)).await
+    }
+
+    async fn leave_seat(&self, tenant: &Tenant, run: &RunId) -> Result<(), Error> {
+        self.befall(self.inner.leave_seat(tenant, run)).await
+    }
+
+    async fn seats(&self, tenant: &Tenant, skip: u64, limit: usize) -> Result<Vec<(RunId, Duration)>, Error> {
+        self.befall(self.inner.seats(tenant, skip, limit)).await
+    }
+
+    async fn seat_all(&self, tenant: &Tenant, runs: &[RunId]) -> Result<(), Error> {
+        self.befall(self.inner.seat_all(tenant, runs)).await
+    }
+
+    async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error> {
+        self.befall(self.inner.counted(tenant, whole)).await
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{ReplicaId, RunId};
+use hearth_types::{ReplicaId, RunId, Tenant};
 use tokio::time::Instant;
 
-use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat};
 
 /// Clones share one store. Its clock is tokio's, so that a paused clock decides when a lease ends.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +21,24 @@ struct Store {
     locations: BTreeMap<RunId, Location>,
     replicas: BTreeMap<ReplicaId, (ReplicaRow, Instant)>,
     nodes: BTreeMap<String, (NodeRow, Instant)>,
+    halls: BTreeMap<Tenant, Hall>,
+}
+
+/// The seats of one tenant.
+#[derive(Debug, Clone, Default)]
+struct Hall {
+    since: BTreeMap<RunId, Instant>,
+    counted: Option<(Instant, bool)>,
+}
+
+impl Hall {
+    fn count(&self) -> Count {
+        match self.counted {
+            None => Count::Lost,
+            Some((_, true)) => Count::Whole,
+            Some((at, false)) => Count::Recounted { ago: at.elapsed() },
+        }
+    }
 }
 
 impl MemoryRegistry {
@@ -81,12 +99,11 @@ impl Registry for MemoryRegistry {
         Ok(self.store().locations.get(run).cloned())
     }
 
-    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<bool, Error> {
         let now = Instant::now();
         let mut store = self.store();
         store.replicas.retain(|_, (_, until)| *until > now);
-        store.replicas.insert(row.replica.clone(), (row, now + lease));
-        Ok(())
+        Ok(store.replicas.insert(row.replica.clone(), (row, now + lease)).is_some())
     }
 
     async fn leave(&self, replica: &ReplicaId) -> Result<(), Error> {
@@ -117,6 +134,47 @@ impl Registry for MemoryRegistry {
         let now = Instant::now();
         let store = self.store();
         Ok(store.nodes.values().filter(|(_, until)| *until > now).map(|(row, _)| row.clone()).collect())
+    }
+
+    async fn take_seat(&self, tenant: &Tenant, run: &RunId, limit: u64) -> Result<Seat, Error> {
+        let mut store = self.store();
+        let hall = store.halls.entry(tenant.clone()).or_default();
+        let count = hall.count();
+        let free = count != Count::Lost && (hall.since.len() as u64) < limit;
+        if free {
+            hall.since.entry(run.clone()).or_insert_with(Instant::now);
+        }
+        Ok(Seat { granted: hall.since.contains_key(run), taken: hall.since.len() as u64, count })
+    }
+
+    async fn leave_seat(&self, tenant: &Tenant, run: &RunId) -> Result<(), Error> {
+        if let Some(hall) = self.store().halls.get_mut(tenant) {
+            hall.since.remove(run);
+        }
+        Ok(())
+    }
+
+    async fn seats(&self, tenant: &Tenant, skip: u64, limit: usize) -> Result<Vec<(RunId, Duration)>, Error> {
+        let store = self.store();
+        let Some(hall) = store.halls.get(tenant) else { return Ok(Vec::new()) };
+        let mut seats: Vec<(&RunId, &Instant)> = hall.since.iter().collect();
+        seats.sort_by_key(|(run, since)| (**since, (*run).clone()));
+        let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+        Ok(seats.into_iter().skip(skip).take(limit).map(|(run, since)| (run.clone(), since.elapsed())).collect())
+    }
+
+    async fn seat_all(&self, tenant: &Tenant, runs: &[RunId]) -> Result<(), Error> {
+        let mut store = self.store();
+        let hall = store.halls.entry(tenant.clone()).or_default();
+        for run in runs {
+            hall.since.entry(run.clone()).or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error> {
+        self.store().halls.entry(tenant.clone()).or_default().counted = Some((Instant::now(), whole));
+        Ok(())
     }
 }
 

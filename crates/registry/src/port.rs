@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub type SharedRegistry = Arc<dyn Registry>;
@@ -57,6 +57,31 @@ pub struct NodeRow {
     pub workspaces: bool,
 }
 
+/// Whether the store knows every seat of a tenant that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    /// It has lost them, or never knew: what it says of them means nothing until they were counted.
+    Lost,
+    /// They were counted this long ago, perhaps not all of them.
+    Recounted {
+        ago: Duration,
+    },
+    Whole,
+}
+
+/// The answer to who asks for a seat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// Whether the run has one now. Never while the count is lost, unless it had one before.
+    pub granted: bool,
+    /// Seats of its tenant that are taken, this run's included.
+    pub taken: u64,
+    pub count: Count,
+}
+
+/// Seats are what a tenant's quota counts: each run of it that is not final takes one. Which runs those are is in the
+/// journal; the store makes counting them fast, and exact while several replicas open runs.
+///
 /// - **Order.** A claim replaces a location only if its epoch is higher; a release removes one only if
 ///   replica and epoch are those of the location. So late messages of an older activation change nothing.
 /// - **Durability.** None. An empty answer proves nothing.
@@ -69,8 +94,9 @@ pub trait Registry: Send + Sync + 'static {
 
     async fn locate(&self, run: &RunId) -> Result<Option<Location>, Error>;
 
-    /// Writes the replica's row and makes it live for `lease` of the store's clock.
-    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error>;
+    /// Writes the replica's row and makes it live for `lease` of the store's clock. Whether it was live: a replica that
+    /// was not has lost its lease, or the store has lost what it knew.
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<bool, Error>;
 
     /// Removes the replica's row at once (a clean stop).
     async fn leave(&self, replica: &ReplicaId) -> Result<(), Error>;
@@ -86,4 +112,19 @@ pub trait Registry: Send + Sync + 'static {
 
     /// The nodes whose lease has not run out, in the order of their names.
     async fn nodes(&self) -> Result<Vec<NodeRow>, Error>;
+
+    /// Takes a seat for a run, if it has one already or fewer than `limit` are taken.
+    async fn take_seat(&self, tenant: &Tenant, run: &RunId, limit: u64) -> Result<Seat, Error>;
+
+    /// Gives it back; of a run that has none, nothing.
+    async fn leave_seat(&self, tenant: &Tenant, run: &RunId) -> Result<(), Error>;
+
+    /// The runs that have seats and for how long, the oldest first; `skip` of them are left out.
+    async fn seats(&self, tenant: &Tenant, skip: u64, limit: usize) -> Result<Vec<(RunId, Duration)>, Error>;
+
+    /// Gives seats to runs that were found to need one, however many are taken.
+    async fn seat_all(&self, tenant: &Tenant, runs: &[RunId]) -> Result<(), Error>;
+
+    /// Says that the seats have just been counted, and whether that found all of them.
+    async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error>;
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::live::LiveItem;
 use crate::log::{Log, head};
-use crate::residents::Inner;
+use crate::residents::{Inner, Residents};
 use crate::{Error, effects, metrics};
 
 /// Callers that wait for a turn of one run at the most.
@@ -144,14 +144,14 @@ impl Actor for ResidentActor {
                 let result = state.carry_out(&myself, Command::StepFinished(*report)).await;
                 let goes_on = state.run.current_turn(&turn_id).is_some() && state.run.closing.is_none();
                 reply.send(result.map(|_| goes_on).map_err(|_| Stopped)).ok();
-                state.hand_over_if_draining(&myself).await;
+                state.hand_over_if_draining(&myself, true).await;
             }
             Message::Tool { report, reply } => {
                 let (turn_id, call_id) = (report.turn_id.clone(), report.call_id.clone());
                 let result = state.carry_out(&myself, Command::ToolFinished(*report)).await;
                 let ack = result.map(|_| state.tool_ack(&turn_id, &call_id)).map_err(|_| Stopped);
                 reply.send(ack).ok();
-                state.hand_over_if_draining(&myself).await;
+                state.hand_over_if_draining(&myself, true).await;
             }
             Message::Look { reply } => {
                 reply.send((Box::new(state.run.clone()), state.live.text())).ok();
@@ -179,7 +179,7 @@ impl Actor for ResidentActor {
                 if force {
                     state.release(&myself).await;
                 } else {
-                    state.hand_over_if_draining(&myself).await;
+                    state.hand_over_if_draining(&myself, false).await;
                 }
             }
         }
@@ -245,6 +245,10 @@ impl State {
         }
         if turn_ends {
             self.live = LiveOutput::default();
+        }
+        if self.run.state.is_final() {
+            let spec = &self.run.spec;
+            Residents::from_inner(self.inner.clone()).leave_seat(&spec.tenant, &spec.run_id);
         }
         self.publish(LiveItem::Frame(frame)).await;
         self.answer_waiters();
@@ -343,10 +347,11 @@ impl State {
     }
 
     /// A turn that waits for a child or a sandbox can go on elsewhere at once; a model step is
-    /// waited for, up to the drain's deadline.
-    async fn hand_over_if_draining(&mut self, myself: &ActorRef<Message>) {
+    /// waited for, up to the drain's deadline. `at_boundary`: what was waited for has just come, and whatever follows it
+    /// may as well begin elsewhere.
+    async fn hand_over_if_draining(&mut self, myself: &ActorRef<Message>, at_boundary: bool) {
         let in_a_model_step = self.run.current.as_ref().is_some_and(|turn| turn.open_calls().next().is_none());
-        if self.draining && !self.over && !in_a_model_step {
+        if self.draining && !self.over && (at_boundary || !in_a_model_step) {
             self.release(myself).await;
         }
     }

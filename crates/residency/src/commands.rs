@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
-use hearth_types::{ReplicaId, RunId, RunState, TurnId};
+use hearth_types::{Epoch, ReplicaId, RunId, RunState, TurnId};
 
 use crate::actor::Message;
 use crate::log::read_run;
@@ -27,13 +27,31 @@ pub(crate) enum Holder {
     /// The run is parked or has ended: it needs none.
     NotNeeded,
     Other(ReplicaId),
-    /// Nobody, or this replica.
-    Nobody,
+    /// Nobody, or this replica. The last activation was of this epoch.
+    Nobody {
+        epoch: Epoch,
+    },
 }
 
 impl Residents {
     /// Begins a run with its first turn, here or where there is more room.
     pub async fn create(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
+        // A child got its seat before its parent decided.
+        if spec.parent.is_some() {
+            return self.create_somewhere(spec, turn_id, prompt).await;
+        }
+        self.take_seat(&spec).await?;
+        let (tenant, run_id) = (spec.tenant.clone(), spec.run_id.clone());
+        let created = self.create_somewhere(spec, turn_id, prompt).await;
+        if let Ok(Created::Existing(run)) = &created
+            && run.state.is_final()
+        {
+            self.leave_seat(&tenant, &run_id);
+        }
+        created
+    }
+
+    async fn create_somewhere(&self, spec: RunSpec, turn_id: TurnId, prompt: String) -> Result<Created, Error> {
         if let Some(replica) = self.chosen() {
             let what = What::Create { spec: Box::new(spec.clone()), turn_id: turn_id.clone(), prompt: prompt.clone() };
             let question = Question { run_id: spec.run_id.clone(), place: true, what };
@@ -81,9 +99,16 @@ impl Residents {
 
     /// Opens a child: the parent decides, then the child is created, then this answers.
     pub async fn open_child(&self, parent: &RunId, open: OpenChild) -> Result<Opened, Error> {
-        match self.command(parent, Command::OpenChild(Box::new(open))).await? {
-            Reply::ChildOpened { turn_id, existed } => Ok(Opened { turn_id, existed }),
-            _ => Err(Error::Gone),
+        self.take_seat(&open.spec).await?;
+        let (tenant, child) = (open.spec.tenant.clone(), open.spec.run_id.clone());
+        match self.command(parent, Command::OpenChild(Box::new(open))).await {
+            Ok(Reply::ChildOpened { turn_id, existed }) => Ok(Opened { turn_id, existed }),
+            Err(error @ Error::Refused(_)) => {
+                self.leave_seat(&tenant, &child);
+                Err(error)
+            }
+            Ok(_) => Err(Error::Gone),
+            Err(error) => Err(error),
         }
     }
 
@@ -134,31 +159,50 @@ impl Residents {
     async fn command(&self, run_id: &RunId, command: Command) -> Result<Reply, Error> {
         let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
         loop {
-            let (replica, place) = match self.place(run_id).await {
-                Place::Here => return self.command_here(run_id, &command).await,
-                Place::There { replica, place } => (replica, place),
+            let result = match self.place(run_id).await {
+                Place::Here => self.command_here(run_id, &command).await,
+                Place::There { replica, place } => match self.command_there(&replica, place, run_id, &command).await {
+                    Some(result) => result,
+                    None if tokio::time::Instant::now() <= patience => Err(Error::Gone),
+                    // Split from an owner that lives: a parked run loses nothing by being taken over.
+                    None if matches!(self.holder(run_id).await, Ok(Holder::NotNeeded)) => {
+                        self.command_here(run_id, &command).await
+                    }
+                    None => {
+                        let reason = format!("{replica} has the run and does not answer");
+                        return Err(JournalError::Unavailable { reason }.into());
+                    }
+                },
             };
-            let what = What::Command(Box::new(command.clone()));
-            let question = Question { run_id: run_id.clone(), place, what };
-            match self.question(&replica, &question).await {
-                Ok(Said::Reply(reply)) => return Ok(reply),
-                Ok(Said::Failed(Failure::NotHere)) => return self.command_here(run_id, &command).await,
-                Ok(Said::Failed(Failure::Draining)) if !self.is_draining() => {}
-                Ok(Said::Failed(failure)) => return Err(failure.into()),
-                // What does not fit the bus is carried out where it is: the journal takes it.
-                Err(NoAnswer::TooLarge) => return self.command_here(run_id, &command).await,
-                Ok(_) | Err(NoAnswer::Silent) => {}
-            }
-            if tokio::time::Instant::now() > patience {
-                // Split from an owner that lives: a parked run loses nothing by being taken over.
-                if matches!(self.holder(run_id).await, Ok(Holder::NotNeeded)) {
-                    return self.command_here(run_id, &command).await;
-                }
-                let reason = format!("{replica} has the run and does not answer");
-                return Err(JournalError::Unavailable { reason }.into());
+            match result {
+                Err(error) if error.moved() && tokio::time::Instant::now() <= patience => {}
+                // Given up here while it was asked: whoever takes it up is asked next.
+                Err(Error::Draining) if self.chosen().is_some() && tokio::time::Instant::now() <= patience => {}
+                result => return result,
             }
             tokio::time::sleep(ASK_AGAIN).await;
             self.refresh_peers().await;
+        }
+    }
+
+    /// Asks another replica; `None` when that settled nothing.
+    async fn command_there(
+        &self,
+        replica: &ReplicaId,
+        place: bool,
+        run_id: &RunId,
+        command: &Command,
+    ) -> Option<Result<Reply, Error>> {
+        let what = What::Command(Box::new(command.clone()));
+        let question = Question { run_id: run_id.clone(), place, what };
+        match self.question(replica, &question).await {
+            Ok(Said::Reply(reply)) => Some(Ok(reply)),
+            Ok(Said::Failed(Failure::NotHere)) => Some(self.command_here(run_id, command).await),
+            Ok(Said::Failed(Failure::Draining)) if !self.is_draining() => None,
+            Ok(Said::Failed(failure)) => Some(Err(failure.into())),
+            // What does not fit the bus is carried out where it is: the journal takes it.
+            Err(NoAnswer::TooLarge) => Some(self.command_here(run_id, command).await),
+            Ok(_) | Err(NoAnswer::Silent) => None,
         }
     }
 
@@ -168,9 +212,7 @@ impl Residents {
             return Place::Here;
         }
         match self.inner.registry.locate(run_id).await {
-            Ok(Some(location))
-                if &location.replica != self.replica() && self.inner.peers.is_live(&location.replica) =>
-            {
+            Ok(Some(location)) if &location.replica != self.replica() && self.is_live_now(&location.replica).await => {
                 Place::There { replica: location.replica, place: false }
             }
             // An empty registry proves nothing: a run that is under way is looked up in the journal, as
@@ -190,13 +232,24 @@ impl Residents {
         let head = self.inner.journal.head(run_id).await?;
         let Some(head) = head.filter(|head| head.wake) else { return Ok(Holder::NotNeeded) };
         let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
-        let Some(owner) = body.owner.filter(|owner| owner != self.replica()) else { return Ok(Holder::Nobody) };
-        if self.inner.peers.is_live(&owner) {
+        let epoch = body.epoch;
+        let Some(owner) = body.owner.filter(|owner| owner != self.replica()) else {
+            return Ok(Holder::Nobody { epoch });
+        };
+        if self.is_live_now(&owner).await {
             return Ok(Holder::Other(owner));
         }
         let question = Question { run_id: run_id.clone(), place: false, what: What::Owned };
         let owned = matches!(self.question(&owner, &question).await, Ok(Said::Owned(true)));
-        Ok(if owned { Holder::Other(owner) } else { Holder::Nobody })
+        Ok(if owned { Holder::Other(owner) } else { Holder::Nobody { epoch } })
+    }
+
+    /// Whether a replica lives. One that is not known here may have come since the last look.
+    pub(crate) async fn is_live_now(&self, replica: &ReplicaId) -> bool {
+        if !self.inner.peers.is_live(replica) {
+            self.refresh_peers().await;
+        }
+        self.inner.peers.is_live(replica)
     }
 
     fn chosen(&self) -> Option<ReplicaId> {
@@ -207,6 +260,16 @@ impl Residents {
 
     /// Carries a command out on this replica, activating the run if need be.
     pub(crate) async fn command_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
+        self.command_to(run_id, command, true).await
+    }
+
+    /// The same, but only if the activation is here. A question that waited while this replica stood still must not take
+    /// the run from whoever has it by now.
+    pub(crate) async fn command_if_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
+        self.command_to(run_id, command, false).await
+    }
+
+    async fn command_to(&self, run_id: &RunId, command: &Command, activates: bool) -> Result<Reply, Error> {
         // What an ended run would refuse or answer without a change needs no activation.
         if self.inner.slots.get(run_id).is_none()
             && let Some(folded) = read_run(&*self.inner.journal, run_id).await?
@@ -218,7 +281,7 @@ impl Residents {
                 Ok(_) => {}
             }
         }
-        self.ask(run_id, |handle: &Handle, permit, reply| {
+        self.ask(run_id, activates, |handle: &Handle, permit, reply| {
             let message = match command {
                 Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit: Some(permit) },
                 other => Message::Command { command: Box::new(other.clone()), reply, permit: Some(permit) },

@@ -1,7 +1,13 @@
 //! Why a command did not get its answer, and the one place that maps it to what users see.
 
+use std::time::Duration;
+
 use hearth_run_core::{FrameError, Refusal};
 use hearth_types::{Fault, FaultCode};
+use serde_json::json;
+
+/// When a tenant that is at its quota may come back.
+const QUOTA_RETRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -20,9 +26,20 @@ pub enum Error {
     Busy { limit: usize },
     #[error("this replica is draining")]
     Draining,
+    #[error("{taken} of the tenant's {limit} runs are there")]
+    Quota { limit: u64, taken: u64, approximate: bool },
+    #[error(transparent)]
+    Registry(#[from] hearth_registry::Error),
     /// The activation ended before it answered; what became of the command is in the journal.
     #[error("the activation ended before it answered")]
     Gone,
+}
+
+impl Error {
+    /// Whether the command was certainly not carried out because its activation is, or was, another one.
+    pub(crate) fn moved(&self) -> bool {
+        matches!(self, Self::Gone | Self::Journal(hearth_journal::Error::Fenced { .. }))
+    }
 }
 
 impl From<Error> for Fault {
@@ -45,6 +62,18 @@ impl From<Error> for Fault {
             ),
             Error::Draining => {
                 Self::new(FaultCode::Draining, "this replica is being stopped; repeat with the same idempotency key")
+            }
+            Error::Quota { limit, taken, approximate } => {
+                let about = if approximate { ", counted approximately" } else { "" };
+                let message = format!(
+                    "the tenant has {taken} runs that have not ended{about}; allowed: {limit}. Close some, then repeat"
+                );
+                Self::new(FaultCode::QuotaExceeded, message)
+                    .retry_after(QUOTA_RETRY)
+                    .with_details(json!({ "limit": limit, "taken": taken, "approximate": approximate }))
+            }
+            Error::Registry(_) => {
+                Self::unavailable("the registry is out of reach; repeat with the same idempotency key")
             }
             Error::Gone => Self::unavailable("the run moved while it was asked; repeat with the same idempotency key"),
         }

@@ -13,6 +13,7 @@ mod live;
 mod log;
 mod metrics;
 mod peers;
+mod quota;
 mod reading;
 mod remote;
 mod residents;

@@ -51,6 +51,17 @@ pub static ACTIVATION_FAILURES: LazyLock<IntCounter> =
 pub static SNAPSHOTS: LazyLock<IntCounter> =
     LazyLock::new(|| metrics::counter("hearth_snapshots_total", "Snapshots that were written into journals."));
 
+pub static QUOTA_REFUSED: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_quota_refused_total", "Runs that were not opened because their tenant has too many.")
+});
+
+pub static QUOTA_APPROXIMATE: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter(
+        "hearth_quota_approximate_total",
+        "Looks at a tenant's quota while the registry did not know for certain how many runs it has.",
+    )
+});
+
 pub static SHORTENED: LazyLock<IntCounter> = LazyLock::new(|| {
     metrics::counter("hearth_journals_shortened_total", "Journals found shorter than what they acknowledged: an alarm.")
 });

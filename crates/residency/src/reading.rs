@@ -12,7 +12,7 @@ use crate::actor::Message;
 use crate::commands::Place;
 use crate::live::LiveItem;
 use crate::log::read_run;
-use crate::remote::{Failure, Question, Said, What};
+use crate::remote::{Failure, NoAnswer, Question, Said, What};
 use crate::residents::{REPLACED, Residents};
 use crate::slots::Handle;
 use crate::{Error, history};
@@ -26,7 +26,9 @@ const RECHECK: Duration = Duration::from_secs(30);
 impl Residents {
     /// The run's state and, where it is active here, the live text of its step. Activates nothing.
     pub async fn look(&self, run_id: &RunId) -> Result<(Box<Run>, String), Error> {
-        if let Some(handle) = self.inner.slots.get(run_id) {
+        if self.inner.trusts_itself()
+            && let Some(handle) = self.inner.slots.get(run_id)
+        {
             let (reply, answer) = oneshot::channel();
             if handle.actor.cast(Message::Look { reply }).is_ok()
                 && let Ok(seen) = answer.await
@@ -53,7 +55,8 @@ impl Residents {
             return Some(self.replica().clone());
         }
         let location = self.inner.registry.locate(run_id).await.ok().flatten()?;
-        self.owner(run_id, Some(&location.replica))
+        let others = &location.replica != self.replica();
+        (others && self.is_live_now(&location.replica).await).then_some(location.replica)
     }
 
     /// The envelope of a turn as it stands now, with the live text of its step wherever that runs.
@@ -70,7 +73,8 @@ impl Residents {
 
     pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
-        if let Some(handle) = self.inner.slots.get(run_id)
+        if self.inner.trusts_itself()
+            && let Some(handle) = self.inner.slots.get(run_id)
             && let Some(Some(envelope)) = self.wait_here(run_id, &handle, ask).await
         {
             return Ok(envelope);
@@ -92,7 +96,7 @@ impl Residents {
     /// Waits until a turn has ended; it survives any number of take-overs.
     pub async fn await_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
         loop {
-            if self.is_draining() {
+            if self.inner.over.is_cancelled() {
                 return Err(Error::Draining);
             }
             match self.place(run_id).await {
@@ -103,7 +107,7 @@ impl Residents {
                             return Ok(envelope);
                         }
                     }
-                    let handle = self.activation(run_id).await?;
+                    let Some(handle) = self.unless_lost(self.activation(run_id).await).await? else { continue };
                     let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
                     match self.wait_here(run_id, &handle, ask).await {
                         Some(Some(envelope)) => return Ok(envelope),
@@ -136,7 +140,15 @@ impl Residents {
                             if envelope.outcome.is_some() {
                                 return Ok(envelope);
                             }
-                            self.wake(run_id).await?;
+                            self.unless_lost(self.wake(run_id).await).await?;
+                        }
+                        // What it has to say does not fit the bus: it is in the journal, or will be.
+                        Err(NoAnswer::TooLarge) => {
+                            let envelope = self.turn_in_journal(run_id, turn_id).await?;
+                            if envelope.outcome.is_some() {
+                                return Ok(envelope);
+                            }
+                            self.pause().await;
                         }
                         _ => self.pause().await,
                     }
@@ -149,7 +161,7 @@ impl Residents {
     /// close has closed.
     pub async fn await_end(&self, run_id: &RunId) -> Result<(RunState, u64), Error> {
         loop {
-            if self.is_draining() {
+            if self.inner.over.is_cancelled() {
                 return Err(Error::Draining);
             }
             let mut events = match self.place(run_id).await {
@@ -168,10 +180,21 @@ impl Residents {
                 heard(events.as_mut(), ends).await;
                 continue;
             }
-            let handle = self.activation(run_id).await?;
+            let Some(handle) = self.unless_lost(self.activation(run_id).await).await? else { continue };
             if let Some(end) = self.wait_here(run_id, &handle, |reply| Message::AwaitEnd { reply }).await {
                 return Ok(end);
             }
+        }
+    }
+
+    /// `None` for an activation that another replica was faster to begin: that one is asked next.
+    async fn unless_lost<T>(&self, begun: Result<T, Error>) -> Result<Option<T>, Error> {
+        match begun {
+            Err(error) if error.moved() => {
+                self.pause().await;
+                Ok(None)
+            }
+            begun => begun.map(Some),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_bus::{Bus, Incoming, Subject};
+use hearth_registry::ReplicaRow;
 use hearth_run_core::{Command, Refusal, Reply, RunSpec};
 use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,8 @@ pub(crate) enum What {
     Owned,
     /// The run's state, as its index row says.
     State,
+    /// Give everything up and end. It is about no run.
+    Drain,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,6 +52,7 @@ pub(crate) enum Said {
     Turn(Option<Envelope>),
     Owned(bool),
     State(Option<RunState>),
+    Draining(Box<ReplicaRow>),
     Failed(Failure),
 }
 
@@ -57,6 +61,8 @@ pub(crate) enum Said {
 pub(crate) enum Failure {
     /// The asked replica has no activation of the run.
     NotHere,
+    /// It had one, and has lost it to another replica.
+    Moved,
     NotFound,
     Refused(Refusal),
     Taken,
@@ -81,6 +87,7 @@ impl From<Error> for Failure {
             Error::Taken => Self::Taken,
             Error::Busy { limit } => Self::Busy { limit },
             Error::Draining => Self::Draining,
+            error if error.moved() => Self::Moved,
             Error::Journal(hearth_journal::Error::TooLarge { bytes, limit }) => Self::TooLarge { bytes, limit },
             other => Self::Unavailable { reason: other.to_string() },
         }
@@ -90,7 +97,7 @@ impl From<Error> for Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::NotHere => Self::Gone,
+            Failure::NotHere | Failure::Moved => Self::Gone,
             Failure::NotFound => Self::NotFound,
             Failure::Refused(refusal) => Self::Refused(refusal),
             Failure::Taken => Self::Taken,
@@ -181,6 +188,9 @@ impl Residents {
 
     async fn said(&self, question: Question) -> Result<Said, Error> {
         let Question { run_id, place, what } = question;
+        if let What::Drain = what {
+            return Ok(Said::Draining(Box::new(self.begin_drain().await)));
+        }
         if let What::Create { spec, turn_id, prompt } = what {
             return Ok(match self.create_here(*spec, turn_id, prompt).await? {
                 Created::New => Said::Created { new: true },
@@ -203,8 +213,9 @@ impl Residents {
                 }
             }
             What::Command(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
+            What::Command(command) if !place => Ok(Said::Reply(self.command_if_here(&run_id, &command).await?)),
             What::Command(command) => Ok(Said::Reply(self.command_here(&run_id, &command).await?)),
-            What::Create { .. } => Err(Error::Gone),
+            What::Create { .. } | What::Drain => Err(Error::Gone),
         }
     }
 }

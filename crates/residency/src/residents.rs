@@ -1,7 +1,7 @@
 //! The residents of one replica: commands in, answers out, wherever the activation is.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hearth_bus::SharedBus;
@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::actor::{ResidentActor, Start};
 use crate::log::{Log, head, read_run};
 use crate::peers::Peers;
+use crate::quota::Quotas;
 use crate::slots::{ADMISSION, Handle, Slot, Slots};
 use crate::supervisor::Supervisor;
 use crate::{Error, metrics};
@@ -38,6 +39,8 @@ pub struct Options {
     /// The replica's lease in the registry.
     pub lease: Duration,
     pub url: Option<String>,
+    /// Runs of one tenant that are not final, over all replicas; 0: as many as it likes.
+    pub max_runs_per_tenant: u64,
 }
 
 /// What residency stands on.
@@ -58,12 +61,17 @@ pub(crate) struct Inner {
     pub clock: SharedClock,
     pub slots: Slots,
     pub peers: Peers,
+    pub quotas: Quotas,
     /// What effects have started; waited for at the end.
     pub tasks: TaskTracker,
     pub draining: AtomicBool,
+    /// Cancelled once this replica is to end, by whoever asked for it.
+    pub asked_to_end: CancellationToken,
     /// Cancelled once everything is handed over: ends what would go on for ever.
     pub over: CancellationToken,
     pub started_at: Timestamp,
+    /// When this replica last knew that it works and that its activations are the newest.
+    pub worked_at: Mutex<tokio::time::Instant>,
     /// A run id that nobody has: what a replica asks itself for.
     pub probe: RunId,
     pub supervisor: OnceLock<ActorRef<()>>,
@@ -78,6 +86,20 @@ impl Inner {
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
+    }
+
+    /// Whether this replica may count on its activations. One that stood still, or was cut off, may have lost them to
+    /// others without knowing it.
+    pub fn trusts_itself(&self) -> bool {
+        let worked_at = *self.worked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        worked_at.elapsed() < self.options.lease * 2 / 3
+    }
+
+    /// Returns once this replica may begin something new outside.
+    pub async fn trusted(&self) {
+        while !self.trusts_itself() {
+            tokio::time::sleep(REPLACED).await;
+        }
     }
 
     /// The engine. Its tools lead back here, so it is set once both stand.
@@ -133,10 +155,13 @@ impl Residents {
             clock: deps.clock,
             slots: Slots::default(),
             peers: Peers::default(),
+            quotas: Quotas::default(),
             tasks: TaskTracker::new(),
             draining: AtomicBool::new(false),
+            asked_to_end: CancellationToken::new(),
             over: CancellationToken::new(),
             started_at,
+            worked_at: Mutex::new(tokio::time::Instant::now()),
             probe: RunId::derive(&["probe"]),
             supervisor: OnceLock::new(),
             engine: OnceLock::new(),
@@ -233,15 +258,20 @@ impl Residents {
         Ok((run, log))
     }
 
-    /// Sends to the run's activation, activating it if need be. A message that met an activation
+    /// Sends to the run's activation, activating it if it may. A message that met an activation
     /// which ended without taking it is sent again; one that was taken and not answered is not.
     pub(crate) async fn ask<T>(
         &self,
         run_id: &RunId,
+        activates: bool,
         send: impl Fn(&Handle, OwnedSemaphorePermit, oneshot::Sender<Result<T, Error>>) -> bool,
     ) -> Result<T, Error> {
         for _ in 0..LOOKUPS {
-            let handle = self.activation(run_id).await?;
+            let handle = match self.inner.slots.get(run_id) {
+                Some(handle) => handle,
+                None if activates => self.activation(run_id).await?,
+                None => return Err(Error::Gone),
+            };
             let permit = handle.admission.clone().try_acquire_owned().map_err(|_| {
                 metrics::SHED.inc();
                 Error::Busy { limit: ADMISSION }
@@ -265,11 +295,12 @@ impl Residents {
 
     pub(crate) async fn activation(&self, run_id: &RunId) -> Result<Handle, Error> {
         let slot = self.inner.slots.claim(run_id);
-        slot.0.get_or_try_init(|| self.activate(run_id)).await.cloned()
+        slot.0.get_or_try_init(|| self.activate(run_id, None)).await.cloned()
     }
 
-    /// Reads the journal and takes the run over: its first act is an append that fences all others.
-    async fn activate(&self, run_id: &RunId) -> Result<Handle, Error> {
+    /// Reads the journal and takes the run over: its first act is an append that fences all others. Not from anybody but
+    /// the activation of epoch `from`, if that is given.
+    async fn activate(&self, run_id: &RunId, from: Option<Epoch>) -> Result<Handle, Error> {
         if self.is_draining() {
             return Err(Error::Draining);
         }
@@ -278,6 +309,9 @@ impl Residents {
         let activated = async {
             let Some(folded) = read_run(&*inner.journal, run_id).await? else { return Err(Error::NotFound) };
             let mut run = folded.run;
+            if from.is_some_and(|from| from != run.epoch) {
+                return Err(Error::Gone);
+            }
             let place = (folded.position, folded.snapshot);
             let activate = Command::Activate { replica: self.replica().clone() };
             let decision = decide(&run, &activate, inner.clock.now())?;
@@ -291,7 +325,7 @@ impl Residents {
             self.spawn(run, log).await
         };
         let handle = activated.await.inspect_err(|error| {
-            if !matches!(error, Error::NotFound | Error::Draining) {
+            if !matches!(error, Error::NotFound | Error::Draining) && !error.moved() {
                 metrics::ACTIVATION_FAILURES.inc();
             }
         })?;
@@ -347,6 +381,16 @@ impl Residents {
             self.activation(run_id).await?;
         }
         Ok(())
+    }
+
+    /// Takes a run up from the activation of this epoch, whose replica is gone. Whoever else does the same at this moment
+    /// may be faster: then it is theirs.
+    pub(crate) async fn take_over(&self, run_id: &RunId, from: Epoch) -> Result<(), Error> {
+        let slot = self.inner.slots.claim(run_id);
+        match slot.0.get_or_try_init(|| self.activate(run_id, Some(from))).await {
+            Err(error) if !error.moved() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) async fn tick(&self, run_id: &RunId) -> Result<(), Error> {

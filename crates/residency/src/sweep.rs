@@ -1,14 +1,17 @@
 //! The sweep: compares what should be with what is, and takes no input. The same at the start,
 //! after a crash and on every other day.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use hearth_registry::ReplicaRow;
+use futures::StreamExt;
+use hearth_registry::{Location, ReplicaRow};
 use hearth_types::RunId;
 
 use crate::actor::Message;
 use crate::commands::Holder;
 use crate::remote::{Question, Said, What};
+use crate::slots::Handle;
 use crate::{Error, Residents, metrics};
 
 /// Runs that one look at an index asks for.
@@ -19,11 +22,14 @@ const PASSIVATE_EVERY: Duration = Duration::from_secs(2);
 pub(crate) fn start(residents: &Residents) {
     let tasks = &residents.inner.tasks;
     tasks.spawn(every(residents.clone(), residents.inner.options.sweep_every, |r| async move {
-        report("due times", due(&r).await);
-        report("sleepers", wake(&r).await);
+        if !r.is_draining() {
+            report("due times", due(&r).await);
+            report("sleepers", wake(&r).await);
+        }
     }));
     let quiet = PASSIVATE_EVERY.min(residents.inner.options.passivate_after.max(Duration::from_millis(50)));
     tasks.spawn(every(residents.clone(), quiet, |r| async move { passivate(&r) }));
+    // Until everything is handed over: a lease that ran out would have it taken instead.
     let beat = residents.inner.options.lease / 4;
     tasks.spawn(every(residents.clone(), beat, |r| async move { self::beat(&r).await }));
 }
@@ -33,7 +39,7 @@ where
     F: FnMut(Residents) -> Fut,
     Fut: Future<Output = ()>,
 {
-    while !residents.is_draining() {
+    loop {
         tokio::select! {
             () = residents.inner.over.cancelled() => return,
             () = async {
@@ -85,7 +91,7 @@ async fn wake_if_orphaned(residents: &Residents, run_id: &RunId) -> Result<(), E
         return Ok(());
     }
     match residents.holder(run_id).await? {
-        Holder::Nobody => residents.wake(run_id).await,
+        Holder::Nobody { epoch } => residents.take_over(run_id, epoch).await,
         // One that parked since the index was read needs no owner.
         Holder::NotNeeded | Holder::Other(_) => Ok(()),
     }
@@ -109,6 +115,15 @@ where
     futures::future::join_all(acts).await;
 }
 
+async fn each_slot<F, Fut>(residents: &Residents, act: F)
+where
+    F: Fn(RunId, Handle) -> Fut,
+    Fut: Future<Output = ()>,
+{
+    let slots = futures::stream::iter(residents.inner.slots.all());
+    slots.for_each_concurrent(BATCH, |(run_id, handle)| act(run_id, handle)).await;
+}
+
 fn passivate(residents: &Residents) {
     let now = residents.inner.clock.now();
     for (_, handle) in residents.inner.slots.all() {
@@ -124,17 +139,42 @@ fn passivate(residents: &Residents) {
 /// one that has just had an answer from itself over the bus, and from the journal.
 pub(crate) async fn beat(residents: &Residents) {
     let inner = &residents.inner;
+    let began = tokio::time::Instant::now();
     if let Err(reason) = residents.works().await {
         tracing::warn!(reason, "the lease is not renewed: this replica does not work");
         return;
     }
-    if let Err(error) = inner.registry.heartbeat(residents.row(), inner.options.lease).await {
+    let registered = inner.registry.heartbeat(residents.row(), inner.options.lease).await;
+    if let Err(error) = &registered {
         tracing::warn!(%error, "a heartbeat was not registered");
+    }
+    if !inner.trusts_itself() {
+        tracing::warn!("this replica stood still for longer than its lease bears: it looks for what it has lost");
+        residents.end_all_superseded().await;
+    }
+    *inner.worked_at.lock().unwrap_or_else(PoisonError::into_inner) = began;
+    if matches!(registered, Ok(false)) {
+        residents.claim_all().await;
     }
     residents.refresh_peers().await;
 }
 
 impl Residents {
+    async fn end_all_superseded(&self) {
+        each_slot(self, |run_id, handle| async move { self.end_if_superseded(&run_id, &handle).await }).await;
+    }
+
+    /// Tells a registry that has lost what it knew, or this replica, where the activations of this one are.
+    async fn claim_all(&self) {
+        each_slot(self, |run_id, handle| async move {
+            let location = Location { replica: self.replica().clone(), epoch: handle.epoch };
+            if let Err(error) = self.inner.registry.claim(&run_id, location).await {
+                tracing::debug!(%error, "a location was not registered; lookups go through the journal");
+            }
+        })
+        .await;
+    }
+
     async fn works(&self) -> Result<(), &'static str> {
         let probe = Question { run_id: self.inner.probe.clone(), place: false, what: What::Owned };
         match self.question(self.replica(), &probe).await {

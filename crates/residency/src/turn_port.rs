@@ -25,7 +25,9 @@ impl ActorPort {
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<Result<T, Stopped>>) -> Message) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
         self.actor.cast(message(reply)).map_err(|_| Stopped)?;
-        answer.await.map_err(|_| Stopped)?
+        let answer = answer.await.map_err(|_| Stopped)??;
+        self.inner.trusted().await;
+        Ok(answer)
     }
 }
 

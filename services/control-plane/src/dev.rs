@@ -75,22 +75,28 @@ pub async fn serve_until_signal(
     };
     greet(address, &replica.sandbox);
     let options = HttpOptions::from(&settings);
-    let serving = serve(listener, replica.hearth.clone(), auth, options, stop.clone().cancelled_owned());
+    let drained = CancellationToken::new();
+    let serving = serve(listener, replica.hearth.clone(), auth, options, drained.clone().cancelled_owned());
     let metrics = async {
         if let Some(listener) = metrics {
-            serve_metrics(listener, stop.clone().cancelled_owned()).await;
+            serve_metrics(listener, drained.clone().cancelled_owned()).await;
         }
     };
-    let (served, (), ()) = tokio::join!(serving, metrics, drain_after(&stop, &replica));
+    let (served, (), ()) = tokio::join!(serving, metrics, drain_after(&stop, &replica, &drained));
     served?;
     tracing::info!("stopped; what was accepted is in the journal");
     Ok(())
 }
 
-async fn drain_after(stop: &CancellationToken, replica: &Replica) {
-    stop.cancelled().await;
+/// While turns are handed over the surface answers on: it says that it drains, and passes commands on to others.
+async fn drain_after(stop: &CancellationToken, replica: &Replica, drained: &CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = replica.drain_begun() => {}
+    }
     tracing::info!("stopping: turns are handed over at their next step");
     replica.drain(DRAIN_WITHIN).await;
+    drained.cancel();
 }
 
 /// Cancelled by the first SIGTERM or SIGINT; the second ends the process.

@@ -20,8 +20,6 @@ use hearth_types::{Fault, ReplicaId, RunId, SharedClock, SystemClock};
 
 use crate::config::Settings;
 
-/// Model steps that run at once in one replica.
-const CONCURRENT_STEPS: usize = 1_024;
 /// How often due times and sleepers are looked at.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
@@ -63,6 +61,11 @@ impl Replica {
     /// Gives everything up in good order: turns are handed over at their next boundary.
     pub async fn drain(&self, deadline: Duration) {
         self.residents.drain(deadline).await;
+    }
+
+    /// Returns once a drain was asked for, by a caller of any replica.
+    pub async fn drain_begun(&self) {
+        self.residents.drain_begun().await;
     }
 }
 
@@ -146,6 +149,7 @@ async fn assemble(
             passivate_after: settings.passivate_after,
             sweep_every: SWEEP_EVERY,
             lease: settings.replica_lease,
+            max_runs_per_tenant: settings.max_runs_per_tenant,
             url: Some(settings.advertise_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen))),
         },
         hearth_residency::Deps {
@@ -178,7 +182,7 @@ async fn assemble(
         code_worker: code_worker(),
         ..BuiltInOptions::default()
     });
-    let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), CONCURRENT_STEPS);
+    let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), settings.max_concurrent_steps);
     residents.start(engine).await?;
     Ok((Replica { hearth, residents: residents.clone(), sandbox }, residents))
 }

@@ -7,18 +7,20 @@ mod tests;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{Epoch, ReplicaId, RunId};
+use hearth_types::{Epoch, ReplicaId, RunId, Tenant};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{FromRedisValue, RedisError, ScriptInvocation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{Error, Location, NodeRow, Registry, ReplicaRow};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat};
 use scripts::Scripts;
 
 const REPLICAS: &str = "replicas";
 const NODES: &str = "nodes";
+/// Runs that one script seats.
+const SEATS_AT_ONCE: usize = 500;
 
 /// Where Redis is and what bounds a call.
 #[derive(Debug, Clone)]
@@ -78,7 +80,13 @@ impl RedisRegistry {
         [format!("{{{prefix}:{members}}}:leases"), format!("{{{prefix}:{members}}}:rows")]
     }
 
-    async fn beat<T: Serialize>(&self, members: &str, name: &str, row: &T, lease: Duration) -> Result<(), Error> {
+    /// The seats of a tenant and how they were counted, in one slot.
+    fn seat_keys(&self, tenant: &Tenant) -> [String; 2] {
+        let prefix = &self.options.prefix;
+        [format!("{{{prefix}:seats:{tenant}}}:runs"), format!("{{{prefix}:seats:{tenant}}}:count")]
+    }
+
+    async fn beat<T: Serialize>(&self, members: &str, name: &str, row: &T, lease: Duration) -> Result<bool, Error> {
         let text = serde_json::to_string(row).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
         let mut invocation = self.scripts.heartbeat.prepare_invoke();
         invocation.key(&self.member_keys(members)[..]).arg(name).arg(text).arg(millis(lease));
@@ -147,7 +155,7 @@ impl Registry for RedisRegistry {
         Ok(parsed.map(|(replica, epoch)| Location { replica, epoch: Epoch(epoch) }))
     }
 
-    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<(), Error> {
+    async fn heartbeat(&self, row: ReplicaRow, lease: Duration) -> Result<bool, Error> {
         self.beat(REPLICAS, row.replica.as_str(), &row, lease).await
     }
 
@@ -162,7 +170,7 @@ impl Registry for RedisRegistry {
     }
 
     async fn announce(&self, row: NodeRow, lease: Duration) -> Result<(), Error> {
-        self.beat(NODES, &row.node, &row, lease).await
+        self.beat(NODES, &row.node, &row, lease).await.map(drop)
     }
 
     async fn withdraw(&self, node: &str) -> Result<(), Error> {
@@ -173,6 +181,53 @@ impl Registry for RedisRegistry {
         let mut rows: Vec<NodeRow> = self.members(NODES).await?;
         rows.sort_by(|a, b| a.node.cmp(&b.node));
         Ok(rows)
+    }
+
+    async fn take_seat(&self, tenant: &Tenant, run: &RunId, limit: u64) -> Result<Seat, Error> {
+        let mut invocation = self.scripts.take_seat.prepare_invoke();
+        invocation.key(&self.seat_keys(tenant)[..]).arg(run.as_str()).arg(limit);
+        let (granted, taken, ago): (bool, u64, i64) = self.invoke(&invocation).await?;
+        let count = match ago {
+            -2 => Count::Whole,
+            -1 => Count::Lost,
+            ago => Count::Recounted { ago: Duration::from_millis(ago.unsigned_abs()) },
+        };
+        Ok(Seat { granted, taken, count })
+    }
+
+    async fn leave_seat(&self, tenant: &Tenant, run: &RunId) -> Result<(), Error> {
+        let mut invocation = self.scripts.leave_seat.prepare_invoke();
+        invocation.key(&self.seat_keys(tenant)[..]).arg(run.as_str());
+        self.invoke(&invocation).await
+    }
+
+    async fn seats(&self, tenant: &Tenant, skip: u64, limit: usize) -> Result<Vec<(RunId, Duration)>, Error> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let mut invocation = self.scripts.seats.prepare_invoke();
+        invocation.key(&self.seat_keys(tenant)[..]).arg(skip).arg(skip.saturating_add(limit as u64 - 1));
+        let rows: Vec<(String, u64)> = self.invoke(&invocation).await?;
+        let parse = |(run, ms): (String, u64)| Some((RunId::parse(&run).ok()?, Duration::from_millis(ms)));
+        Ok(rows.into_iter().filter_map(parse).collect())
+    }
+
+    async fn seat_all(&self, tenant: &Tenant, runs: &[RunId]) -> Result<(), Error> {
+        for some in runs.chunks(SEATS_AT_ONCE) {
+            let mut invocation = self.scripts.seat_all.prepare_invoke();
+            invocation.key(&self.seat_keys(tenant)[..]);
+            some.iter().for_each(|run| {
+                invocation.arg(run.as_str());
+            });
+            self.invoke::<()>(&invocation).await?;
+        }
+        Ok(())
+    }
+
+    async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error> {
+        let mut invocation = self.scripts.counted.prepare_invoke();
+        invocation.key(&self.seat_keys(tenant)[..]).arg(i32::from(whole));
+        self.invoke(&invocation).await
     }
 }
 

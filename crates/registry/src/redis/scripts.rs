@@ -11,6 +11,11 @@ pub(super) struct Scripts {
     pub(super) heartbeat: Script,
     pub(super) leave: Script,
     pub(super) replicas: Script,
+    pub(super) take_seat: Script,
+    pub(super) leave_seat: Script,
+    pub(super) seats: Script,
+    pub(super) seat_all: Script,
+    pub(super) counted: Script,
 }
 
 /// A claim of the same activation again keeps its location from being forgotten.
@@ -44,8 +49,10 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT',
     redis.call('ZREM', KEYS[1], gone)
     redis.call('HDEL', KEYS[2], gone)
 end
+local until_then = redis.call('ZSCORE', KEYS[1], ARGV[1])
 redis.call('ZADD', KEYS[1], now + ARGV[3], ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+return until_then and tonumber(until_then) > now and 1 or 0
 ";
 
 const LEAVE: &str = r"
@@ -63,6 +70,58 @@ end
 return redis.call('HMGET', KEYS[2], unpack(live))
 ";
 
+/// The sorted set holds since when each run has its seat, by this server's clock. The mark says when the seats were last
+/// counted, or that the count was whole; it goes whenever the seats go. Answers with -1 for a lost count and -2 for a whole
+/// one.
+const TAKE_SEAT: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local mark = redis.call('GET', KEYS[2])
+local has = redis.call('ZSCORE', KEYS[1], ARGV[1])
+local taken = redis.call('ZCARD', KEYS[1])
+if not has and mark and taken < tonumber(ARGV[2]) then
+    redis.call('ZADD', KEYS[1], now, ARGV[1])
+    has, taken = true, taken + 1
+end
+local ago = -1
+if mark == 'whole' then
+    ago = -2
+elseif mark then
+    ago = math.max(0, now - tonumber(mark))
+end
+return { has and 1 or 0, taken, ago }
+";
+
+const LEAVE_SEAT: &str = r"
+redis.call('ZREM', KEYS[1], ARGV[1])
+";
+
+const SEATS: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local rows = redis.call('ZRANGE', KEYS[1], ARGV[1], ARGV[2], 'WITHSCORES')
+local seats = {}
+for at = 1, #rows, 2 do
+    seats[at] = rows[at]
+    seats[at + 1] = string.format('%.0f', math.max(0, now - tonumber(rows[at + 1])))
+end
+return seats
+";
+
+const SEAT_ALL: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for _, run in ipairs(ARGV) do
+    redis.call('ZADD', KEYS[1], 'NX', now, run)
+end
+";
+
+const COUNTED: &str = r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('SET', KEYS[2], ARGV[1] == '1' and 'whole' or string.format('%.0f', now))
+";
+
 impl Scripts {
     pub(super) fn get() -> &'static Self {
         static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -72,6 +131,11 @@ impl Scripts {
             heartbeat: Script::new(HEARTBEAT),
             leave: Script::new(LEAVE),
             replicas: Script::new(REPLICAS),
+            take_seat: Script::new(TAKE_SEAT),
+            leave_seat: Script::new(LEAVE_SEAT),
+            seats: Script::new(SEATS),
+            seat_all: Script::new(SEAT_ALL),
+            counted: Script::new(COUNTED),
         });
         &SCRIPTS
     }

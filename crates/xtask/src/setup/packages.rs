@@ -7,8 +7,9 @@ use crate::failure::Failure;
 use crate::process;
 
 /// A program and the Debian package that has it.
-const NEEDED: [(&str, &str); 6] = [
+const NEEDED: [(&str, &str); 7] = [
     ("bwrap", "bubblewrap"),
+    ("faketime", "faketime"),
     ("docker", "docker.io"),
     ("dockerd", "docker.io"),
     ("mmdebstrap", "mmdebstrap"),

@@ -39,6 +39,8 @@ pub struct Settings {
     pub no_auth: bool,
     pub max_interactive_children: u32,
     pub interactive_child_idle_ttl: Duration,
+    /// Runs of one tenant that are not final; 0: no bound.
+    pub max_runs_per_tenant: u64,
     /// The servers of bus and journal; absent: this replica is embedded.
     pub nats_url: Option<String>,
     pub nats_credentials: Option<PathBuf>,
@@ -54,6 +56,8 @@ pub struct Settings {
     pub passivate_after: Duration,
     /// Whether the agent `dev/exec` is there.
     pub dev_exec: bool,
+    /// Model steps that run at once in this replica.
+    pub max_concurrent_steps: usize,
     pub max_concurrent_requests: usize,
     pub max_streams: usize,
     /// Bytes of request bodies that are held at once.
@@ -101,6 +105,7 @@ impl Reader {
         let children = self.read("max_interactive_children", |text| value::number(text, 0, 10_000));
         let idle_ttl =
             self.read("interactive_child_idle_ttl_ms", |text| value::milliseconds(text, 1_000, 2_592_000_000));
+        let runs_per_tenant = self.read("max_runs_per_tenant", |text| value::number(text, 0, 1_000_000_000));
         let nats_url = self.read_if_set("nats_url", not_empty);
         let nats_credentials = self.read_if_set("nats_credentials", path);
         let redis_url = self.read_if_set("redis_url", redis_url);
@@ -111,6 +116,7 @@ impl Reader {
         let lease = self.read("replica_lease_ms", |text| value::milliseconds(text, 300, 600_000));
         let passivate = self.read("passivate_after_ms", |text| value::milliseconds(text, 10, 86_400_000));
         let dev_exec = self.read("dev_exec", value::boolean);
+        let steps = self.read("max_concurrent_steps", |text| value::number(text, 1, 1_000_000));
         let requests = self.read("max_concurrent_requests", |text| value::number(text, 8, 1_000_000));
         let streams = self.read("max_streams", |text| value::number(text, 1, 1_000_000));
         let body_mb = self.read("max_body_memory_mb", |text| value::number(text, 16, 1_000_000));
@@ -130,6 +136,7 @@ impl Reader {
             no_auth: no_auth?,
             max_interactive_children: u32::try_from(children?).ok()?,
             interactive_child_idle_ttl: idle_ttl?,
+            max_runs_per_tenant: runs_per_tenant?,
             nats_url,
             nats_credentials,
             redis_url,
@@ -140,6 +147,7 @@ impl Reader {
             replica_lease: lease?,
             passivate_after: passivate?,
             dev_exec: dev_exec?,
+            max_concurrent_steps: usize::try_from(steps?).ok()?,
             max_concurrent_requests: usize::try_from(requests?).ok()?,
             max_streams: usize::try_from(streams?).ok()?,
             max_body_memory: usize::try_from(body_mb?).ok()?.checked_mul(1024 * 1024)?,

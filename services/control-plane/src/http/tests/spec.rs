@@ -34,6 +34,7 @@ const CONTRACT: &[(&str, &str)] = &[
     ("patch", "/v1/skills/{name}"),
     ("delete", "/v1/skills/{name}"),
     ("get", "/v1/_replicas"),
+    ("post", "/v1/_replicas/{id}/drain"),
     ("get", "/v1/_sandboxes"),
     ("post", "/v1/_sandboxes/{id}/close"),
     ("post", "/v1/_sandboxes/close_run"),
