@@ -96,6 +96,12 @@ impl Api {
         id_of(&envelope, "turn_id")
     }
 
+    /// Gives it an input; the turn's id.
+    pub async fn input(&self, id: &str, prompt: &str) -> String {
+        let reply = self.post(&format!("/v1/runs/{id}/input"), json!({ "text": prompt })).await;
+        id_of(&reply.with_status(202), "turn_id")
+    }
+
     /// A snapshot of the newest turn.
     pub async fn poll(&self, id: &str) -> Value {
         self.get(&format!("/v1/_resident/{id}")).await.ok()

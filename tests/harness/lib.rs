@@ -6,16 +6,22 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a harness has only tests as callers, and panics for them")]
 
 mod api;
+mod cluster;
 mod events;
 mod leftovers;
+mod persistent;
 mod program;
+mod proxy;
 mod reply;
 mod server;
 mod wait;
 
 pub use api::{Api, mock};
+pub use cluster::{Cluster, ClusterOptions};
 pub use events::{Event, Events};
+pub use persistent::Persistent;
 pub use program::binary;
+pub use proxy::Proxy;
 pub use reply::Reply;
 pub use server::{ADMIN, Options, Server};
-pub use wait::{WITHIN, eventually};
+pub use wait::{WITHIN, eventually, within};

@@ -26,3 +26,13 @@ fn build() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     target.join("debug/hearth")
 }
+
+/// The tester's own settings must not reach the program.
+pub(crate) fn without_own_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["HEARTH_", "SANDBOX_", "OTEL_"].iter().any(|prefix| text.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
+}

@@ -11,6 +11,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+use crate::program::without_own_settings;
 use crate::{Api, binary, eventually, leftovers};
 
 /// The token of the admin that every server has.
@@ -21,8 +22,11 @@ pub const ADMIN: &str = "harness-admin-0123456789abcdef0123456789abcdef";
 pub struct Options {
     agents: Vec<(String, String)>,
     variables: Vec<(String, String)>,
-    tokens: Vec<[String; 4]>,
+    tokens: Vec<TokenEntry>,
 }
+
+/// Token, tenant, subject, role.
+pub(crate) type TokenEntry = [String; 4];
 
 impl Options {
     /// A file of the agents folder.
@@ -66,26 +70,32 @@ impl Options {
             fs::create_dir_all(path.parent().expect("a file has a folder")).expect("a folder for agents");
             fs::write(path, text).expect("an agent file");
         }
-        let entry = |[token, tenant, subject, role]: &[String; 4]| {
-            let digest = hex::encode(Sha256::digest(token));
-            format!(
-                "[[token]]\nsha256 = \"{digest}\"\ntenant = \"{tenant}\"\nsubject = \"{subject}\"\nrole = \"{role}\"\n"
-            )
-        };
-        let tokens: String = self.tokens.iter().map(entry).collect();
-        fs::write(folder.path().join("tokens.toml"), tokens).expect("a file of tokens");
+        fs::write(folder.path().join("tokens.toml"), tokens_file(&self.tokens)).expect("a file of tokens");
         let port = free_port();
         let api = Api::new(format!("http://127.0.0.1:{port}"), Some(ADMIN.to_owned()));
         Server { options: self, folder, port, api, child: None }
     }
 }
 
+/// What the tokens file of these callers holds.
+pub(crate) fn tokens_file(tokens: &[TokenEntry]) -> String {
+    let entry = |[token, tenant, subject, role]: &TokenEntry| {
+        let digest = hex::encode(Sha256::digest(token));
+        format!("[[token]]\nsha256 = \"{digest}\"\ntenant = \"{tenant}\"\nsubject = \"{subject}\"\nrole = \"{role}\"\n")
+    };
+    tokens.iter().map(entry).collect()
+}
+
+pub(crate) fn random_below(limit: u16) -> u16 {
+    let random = RandomState::new().build_hasher().finish() % u64::from(limit);
+    u16::try_from(random).expect("below a small number")
+}
+
 /// A port that was free a moment ago, from below the range from which the system takes ports for outgoing
 /// connections: none of those takes it while the server is down between a kill and its restart.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
-        let random = RandomState::new().build_hasher().finish();
-        let port = 20_000 + u16::try_from(random % 12_000).expect("below 12,000");
+        let port = 20_000 + random_below(12_000);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
@@ -129,13 +139,7 @@ impl Server {
     fn launch(&mut self) {
         let log = File::options().create(true).append(true).open(self.log_path()).expect("a log file");
         let mut command = Command::new(binary());
-        // The tester's own settings must not reach the server.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if ["HEARTH_", "SANDBOX_", "OTEL_"].iter().any(|prefix| text.starts_with(prefix)) {
-                command.env_remove(&name);
-            }
-        }
+        without_own_settings(&mut command);
         command
             .args(["dev", "--listen", &format!("127.0.0.1:{}", self.port), "--token", ADMIN, "--data"])
             .arg(self.data())

@@ -8,13 +8,18 @@ use tokio::time::{Instant, sleep};
 pub const WITHIN: Duration = Duration::from_secs(30);
 
 /// Asks again and again until there is an answer.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + WITHIN;
+pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
+    within(WITHIN, what, ask).await
+}
+
+/// The same, with a time of its own.
+pub async fn within<T>(limit: Duration, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "not within {WITHIN:?}: {what}");
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -129,3 +129,25 @@ async fn t44_more_blocked_parents_than_turns_at_once_do_not_lock_up() {
     assert!(runs.iter().all(|run| run["output"] == "child"), "{:?}", runs.iter().find(|run| run["output"] != "child"));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_tenant_has_at_most_as_many_runs_as_its_quota() {
+    let server = Options::default().variable("HEARTH_MAX_RUNS_PER_TENANT", "2").start().await;
+    let api = server.api();
+    let first = api.open("mock", "one").await;
+    api.open_below(&first, "mock", "two").await;
+    let refused = api.post("/v1/runs", json!({ "agent": "mock", "prompt": "three" })).await;
+    assert!(refused.header("retry-after").is_some(), "{}", refused.text);
+    let error = refused.refused(429, "quota_exceeded");
+    assert_eq!((error["details"]["limit"].as_u64(), error["details"]["taken"].as_u64()), (Some(2), Some(2)), "{error}");
+    api.close(&first).await;
+    for _ in 0..3 {
+        let run = eventually("a run that ended gives its place back", async || {
+            let reply = api.post("/v1/runs", json!({ "agent": "mock", "prompt": "next" })).await;
+            (reply.status == 200).then_some(reply.body)
+        })
+        .await;
+        assert_eq!(run["state"], "completed");
+    }
+    server.stop().await;
+}

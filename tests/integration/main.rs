@@ -9,6 +9,7 @@ mod bounds;
 mod callers;
 mod cancel;
 mod close;
+mod cluster;
 mod code_agents;
 mod crash;
 mod keys;

@@ -19,7 +19,7 @@ async fn server() -> Server {
 }
 
 /// Every verb that takes a run's id, with a body that is well-formed.
-fn verbs(id: &str) -> Vec<(&'static str, String, Option<Value>)> {
+pub fn verbs(id: &str) -> Vec<(&'static str, String, Option<Value>)> {
     vec![
         ("GET", format!("/v1/runs/{id}"), None),
         ("GET", format!("/v1/runs/{id}/stream"), None),
@@ -36,7 +36,7 @@ fn verbs(id: &str) -> Vec<(&'static str, String, Option<Value>)> {
     ]
 }
 
-async fn call(api: &Api, (method, path, body): &(&'static str, String, Option<Value>)) -> hearth_tests::Reply {
+pub async fn call(api: &Api, (method, path, body): &(&'static str, String, Option<Value>)) -> hearth_tests::Reply {
     let request = api.request(method, path);
     api.finish(match body {
         Some(body) => request.json(body),

@@ -50,7 +50,7 @@ fn held(said: &str) -> Option<&str> {
         return variant.strip_suffix('`');
     }
     let found = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "))?;
-    let quoted = |mark: char| Some(found.split_once(mark)?.1.strip_suffix(mark)?);
+    let quoted = |mark: char| found.split_once(mark)?.1.strip_suffix(mark);
     Some(match found {
         "map" => "an object",
         "sequence" => "an array",
