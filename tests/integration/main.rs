@@ -14,6 +14,7 @@ mod code_agents;
 mod crash;
 mod keys;
 mod lists;
+mod node_mcp;
 mod residents;
 mod runs;
 mod sandbox;

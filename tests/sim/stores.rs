@@ -9,7 +9,7 @@ use hearth_journal::{
     RunHead, StoredFrame,
 };
 use hearth_registry::{
-    Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow, Seat,
+    Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome,
 };
 use hearth_types::{ReplicaId, RunId, Tenant, Timestamp};
 
@@ -267,5 +267,13 @@ impl Registry for FarRegistry {
 
     async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), hearth_registry::Error> {
         self.carry(self.registry.counted(tenant, whole)).await
+    }
+
+    async fn home(&self, workspace: &str) -> Result<Option<WorkspaceHome>, hearth_registry::Error> {
+        self.carry(self.registry.home(workspace)).await
+    }
+
+    async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, hearth_registry::Error> {
+        self.carry(self.registry.move_home(workspace, home)).await
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use hearth_library::{Origin, Skill};
+use hearth_registry::NodeUsage;
 use hearth_types::{
-    AgentDefinition, Envelope, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp, TurnError, TurnId,
-    TurnOutcome, Usage,
+    AgentDefinition, Envelope, Isolation, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp,
+    TurnError, TurnId, TurnOutcome, Usage,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -144,6 +145,27 @@ pub struct ReplicaView {
     pub draining: bool,
     pub active_residents: u64,
     pub running_turns: u64,
+}
+
+/// A sandbox node and its load.
+#[derive(Debug, Clone, Serialize)]
+pub struct NodeView {
+    pub node_id: String,
+    pub url: String,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub draining: bool,
+    pub sessions: u64,
+    pub max_sessions: u64,
+    pub levels: Vec<Isolation>,
+    pub runtimes: Vec<String>,
+    pub image: String,
+    pub images: Vec<String>,
+    /// Whether durable workspaces can be had there.
+    pub workspaces: bool,
+    /// The storage that they are on; nodes that share it have the same.
+    pub store: Option<String>,
+    pub usage: NodeUsage,
 }
 
 /// One event of a run's stream.

@@ -12,6 +12,7 @@ mod hearth;
 mod lifecycle;
 mod liveness;
 mod members;
+mod nodes;
 mod requests;
 mod residents;
 mod runs;
@@ -21,8 +22,8 @@ mod stream;
 mod transcript;
 
 pub use answers::{
-    AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, ReplicaView, ResidentView, RunAnswer,
-    RunView, SkillView, StreamEvent, Transcript, TranscriptMessage,
+    AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, NodeView, ReplicaView, ResidentView,
+    RunAnswer, RunView, SkillView, StreamEvent, Transcript, TranscriptMessage,
 };
 pub use catalog::{AgentOverrides, CloneAgent, SkillOverrides};
 pub use delegate::AgentTool;

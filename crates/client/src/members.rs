@@ -24,6 +24,16 @@ impl Client {
         Ok(self.fetch::<Value>(Call::post(path, &json!({}), None)?).await?.body)
     }
 
+    pub async fn list_nodes(&self, page: &Page) -> Result<Value, Error> {
+        self.read(with_query("/v1/_nodes", page)?).await
+    }
+
+    /// The node takes no new sessions, and ends after its last one: its row.
+    pub async fn drain_node(&self, node: &str) -> Result<Value, Error> {
+        let path = format!("/v1/_nodes/{}/drain", segment(node));
+        Ok(self.fetch::<Value>(Call::post(path, &json!({}), None)?).await?.body)
+    }
+
     pub async fn list_sandboxes(&self, page: &Page) -> Result<Value, Error> {
         self.read(with_query("/v1/_sandboxes", page)?).await
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use hearth_proto::v1::sandbox_node_client::SandboxNodeClient;
 use hearth_proto::v1::{
-    CallRequest, Caller as WireCaller, CloseTreeRequest, ListAllRequest, call_reply, close_tree_reply, list_all_reply,
+    CallRequest, Caller as WireCaller, CloseTreeRequest, DrainRequest, ListAllRequest, call_reply, close_tree_reply,
+    drain_reply, list_all_reply,
 };
 use hearth_sandbox::Caller;
 use hearth_types::{Fault, RunId};
@@ -33,6 +34,7 @@ pub(crate) enum Question<'q> {
     Call { caller: &'q Caller, tool: &'static str, args: Value },
     CloseTree { caller: &'q Caller, root_run: &'q RunId, tombstone: bool },
     ListAll,
+    Drain { node: &'q str },
 }
 
 /// The way to one node. Cheap to clone.
@@ -77,6 +79,7 @@ impl NodeClient {
             Question::Call { caller, tool, args } => self.call(caller, tool, args).await,
             Question::CloseTree { caller, root_run, tombstone } => self.close_tree(caller, root_run, *tombstone).await,
             Question::ListAll => self.list_all().await,
+            Question::Drain { node } => self.drain(node).await,
         }
     }
 
@@ -105,6 +108,16 @@ impl NodeClient {
         match reply.outcome {
             Some(close_tree_reply::Outcome::Closed(closed)) => Ok(Ok(closed.into())),
             Some(close_tree_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
+            None => Err(empty()),
+        }
+    }
+
+    async fn drain(&self, node: &str) -> Result<Result<Value, Fault>, NoOutcome> {
+        let message = self.request(DrainRequest { node: node.to_owned() });
+        let reply = self.inner.clone().drain(message).await.map_err(lost)?.into_inner();
+        match reply.outcome {
+            Some(drain_reply::Outcome::Draining(_)) => Ok(Ok(Value::Null)),
+            Some(drain_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
             None => Err(empty()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_registry::{NodeRow, SharedRegistry};
+use hearth_registry::{NodeRow, SharedRegistry, WorkspaceHome};
 use hearth_sandbox::{
     Caller, CloseRunResult, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs, ReadResult,
     Sandboxes, SessionArgs, SessionRow, WriteArgs, WriteResult,
@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub trait Binder: Send + Sync + 'static {
     /// The node of the session: `node`, unless there is another one already that is not `replaces`.
     async fn bind(&self, root: &RunId, slot: String, node: String, replaces: Option<String>) -> Result<String, Fault>;
+
+    /// The nodes that the tree's shared sessions were bound to.
+    async fn bound(&self, root: &RunId) -> Result<Vec<String>, Fault>;
 }
 
 /// The sandboxes of all nodes. Cheap to clone.
@@ -118,17 +121,24 @@ impl Nodes {
     }
 
     /// The node of a session: remembered, or found by asking all.
-    async fn node_of(&self, session: &SandboxId) -> Result<String, Fault> {
+    async fn node_of(&self, caller: &Caller, session: &SandboxId) -> Result<String, Fault> {
         if let Some(node) = locked(&self.inner.sessions).get(session).cloned() {
             return Ok(node);
         }
-        for row in self.live().await? {
-            let Ok(Ok(rows)) = self.client(&row)?.ask(&Question::ListAll).await else { continue };
+        let live = self.live().await?;
+        for row in &live {
+            let Ok(Ok(rows)) = self.client(row)?.ask(&Question::ListAll).await else { continue };
             let rows: Vec<SessionRow> = read(rows)?;
             if rows.iter().any(|known| known.session_id == *session) {
                 self.remember(session.clone(), row.node.clone());
-                return Ok(row.node);
+                return Ok(row.node.clone());
             }
+        }
+        // Nobody has it. It was on a node that is gone, if the caller's own tree had its session on one.
+        if let (Some(root), Some(binder)) = (&caller.root_run, self.inner.binder.get())
+            && binder.bound(root).await?.iter().any(|node| live.iter().all(|row| row.node != *node))
+        {
+            return Err(lost_session());
         }
         Err(Fault::not_found())
     }
@@ -148,13 +158,15 @@ impl Nodes {
         tool: &'static str,
         args: &(impl Serialize + Sync),
     ) -> Result<T, Fault> {
-        let node = self.node_of(session).await?;
+        let node = self.node_of(caller, session).await?;
         self.call(&node, caller, tool, args).await
     }
 
     /// The node of an open: the tree's, if the tree has such a session; else the one that fits best.
-    async fn node_for(&self, caller: &Caller, args: &OpenArgs) -> Result<String, Fault> {
-        let rows = self.live().await?;
+    /// `avoid` is a node that has just said that it takes no sessions.
+    async fn node_for(&self, caller: &Caller, args: &OpenArgs, avoid: Option<&str>) -> Result<String, Fault> {
+        let mut rows = self.live().await?;
+        rows.retain(|row| Some(row.node.as_str()) != avoid);
         let own = args.own == Some(true);
         let shared = caller.root_run.as_ref().filter(|_| !own);
         let affinity = match (&args.workspace, &caller.call, shared) {
@@ -167,9 +179,14 @@ impl Nodes {
             isolation: args.isolation,
             runtime: args.runtime.clone(),
             workspace: args.workspace.is_some(),
+            home: self.home(caller, args).await,
             affinity,
         };
-        let Some(root) = shared else { return Ok(choose(&rows, &wanted)?.node.clone()) };
+        let Some(root) = shared else {
+            let chosen = choose(&rows, &wanted)?;
+            self.settle(caller, args, chosen, wanted.home.as_ref()).await;
+            return Ok(chosen.node.clone());
+        };
         let slot = derive_hex(&["slot", args.image.as_deref().unwrap_or(""), args.workspace.as_deref().unwrap_or("")]);
         let Some(binder) = self.inner.binder.get() else {
             return Err(Fault::unavailable("this replica has just started; try again"));
@@ -177,12 +194,41 @@ impl Nodes {
         // Without a node that fits, the tree's own may still be there and have the session.
         let fits = choose(&rows, &wanted).map(|row| row.node.clone());
         let proposed = fits.clone().or_else(|fault| rows.first().map(|row| row.node.clone()).ok_or(fault))?;
-        let bound = binder.bind(root, slot.clone(), proposed, None).await?;
-        if rows.iter().any(|row| row.node == bound) {
-            return Ok(bound);
+        let mut bound = binder.bind(root, slot.clone(), proposed, None).await?;
+        if rows.iter().all(|row| row.node != bound) {
+            bound = binder.bind(root, slot, fits?, Some(bound)).await?;
         }
-        binder.bind(root, slot, fits?, Some(bound)).await
+        if let Some(row) = rows.iter().find(|row| row.node == bound) {
+            self.settle(caller, args, row, wanted.home.as_ref()).await;
+        }
+        Ok(bound)
     }
+
+    /// Where the workspace of an open is. A registry that does not know, or cannot be asked, is no reason
+    /// to refuse: the affinity then finds the node, as long as the nodes stay the same.
+    async fn home(&self, caller: &Caller, args: &OpenArgs) -> Option<WorkspaceHome> {
+        let key = workspace_key(&caller.principal, args.workspace.as_ref()?);
+        self.inner.registry.home(&key).await.ok().flatten()
+    }
+
+    /// Remembers that the workspace of an open is on this node from now on.
+    async fn settle(&self, caller: &Caller, args: &OpenArgs, row: &NodeRow, from: Option<&WorkspaceHome>) {
+        let (Some(workspace), Some(store)) = (&args.workspace, &row.store) else { return };
+        if from.is_some_and(|home| home.node == row.node) {
+            return;
+        }
+        let generation = from.map_or(1, |home| home.generation + 1);
+        let home = WorkspaceHome { node: row.node.clone(), store: store.clone(), generation };
+        let key = workspace_key(&caller.principal, workspace);
+        if let Err(error) = self.inner.registry.move_home(&key, home).await {
+            tracing::debug!(%error, "the home of a workspace is not remembered; its node tells it again");
+        }
+    }
+}
+
+/// Names a workspace in the registry.
+pub(crate) fn workspace_key(principal: &str, workspace: &str) -> String {
+    derive_hex(&["workspace-home", principal, workspace])
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
@@ -210,8 +256,14 @@ fn told(error: NoOutcome) -> Fault {
 #[async_trait]
 impl Sandboxes for Nodes {
     async fn open(&self, caller: &Caller, args: OpenArgs) -> Result<OpenResult, Fault> {
-        let node = self.node_for(caller, &args).await?;
-        let opened: OpenResult = self.call(&node, caller, "sandbox_open", &args).await?;
+        let mut node = self.node_for(caller, &args, None).await?;
+        let mut opened: Result<OpenResult, Fault> = self.call(&node, caller, "sandbox_open", &args).await;
+        if opened.as_ref().is_err_and(|fault| fault.code == FaultCode::Draining) {
+            // It has been draining for less than a beat, or the tree had a session there once.
+            node = self.node_for(caller, &args, Some(&node)).await?;
+            opened = self.call(&node, caller, "sandbox_open", &args).await;
+        }
+        let opened = opened?;
         self.remember(opened.session_id.clone(), node);
         Ok(opened)
     }
@@ -265,6 +317,13 @@ impl Sandboxes for Nodes {
             all.extend(rows);
         }
         Ok(all)
+    }
+
+    async fn drain(&self, node: &str) -> Result<(), Fault> {
+        if self.live().await?.iter().all(|row| row.node != node) {
+            return Err(Fault::not_found());
+        }
+        self.insist(node, &Question::Drain { node }).await.map(drop)
     }
 
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault> {

@@ -1,6 +1,6 @@
 //! Which node takes a session. Pure.
 
-use hearth_registry::NodeRow;
+use hearth_registry::{NodeRow, WorkspaceHome};
 use hearth_types::{Fault, FaultCode, Isolation, derive_hex};
 
 /// What a session asks of its node.
@@ -9,6 +9,8 @@ pub struct Wanted {
     pub isolation: Option<Isolation>,
     pub runtime: Option<String>,
     pub workspace: bool,
+    /// Where the workspace is, if it is anywhere yet.
+    pub home: Option<WorkspaceHome>,
     /// Sessions of one affinity go to one node as long as the nodes stay the same: those that use one
     /// workspace, and an open that is repeated.
     pub affinity: String,
@@ -18,7 +20,7 @@ pub struct Wanted {
 /// Rendezvous hashing: a node that comes or goes moves only the sessions that it gets or had.
 ///
 /// # Errors
-/// `unavailable` without any node, `isolation_unavailable` where none has the level or runtime,
+/// `unavailable` without any node, and where no node is there that has the storage of the workspace, `isolation_unavailable` where none has the level or runtime,
 /// `quota_exceeded` where all that have it are full.
 pub fn choose<'n>(nodes: &'n [NodeRow], wanted: &Wanted) -> Result<&'n NodeRow, Fault> {
     let serving: Vec<&NodeRow> = nodes.iter().filter(|node| !node.draining).collect();
@@ -39,10 +41,30 @@ pub fn choose<'n>(nodes: &'n [NodeRow], wanted: &Wanted) -> Result<&'n NodeRow, 
             "no sandbox node keeps durable workspaces; leave `workspace` out, or set SANDBOX_WORKSPACE_ROOT on a node",
         ));
     }
+    let fitting = at_home(fitting, wanted)?;
     let rank = |node: &&NodeRow| derive_hex(&["placement", &wanted.affinity, &node.node]);
     fitting.into_iter().filter(|node| node.sessions < node.max_sessions).max_by_key(rank).ok_or_else(|| {
         Fault::new(FaultCode::QuotaExceeded, "every sandbox node is full; close a session, or try again")
     })
+}
+
+/// Those that have the workspace: the node where it is, as long as that takes sessions, so that a workspace
+/// is on one node at a time; else the others of the same storage. An empty one elsewhere would pass for it.
+fn at_home<'n>(fitting: Vec<&'n NodeRow>, wanted: &Wanted) -> Result<Vec<&'n NodeRow>, Fault> {
+    let Some(home) = &wanted.home else { return Ok(fitting) };
+    if let Some(node) = fitting.iter().find(|node| node.node == home.node) {
+        return Ok(vec![node]);
+    }
+    let sharing: Vec<&NodeRow> = fitting.into_iter().filter(|node| node.store.as_ref() == Some(&home.store)).collect();
+    if sharing.is_empty() {
+        let message = format!(
+            "the workspace is on sandbox node {}, which takes no sessions now, and no other node has its storage; \
+             bring the node back, or use another workspace",
+            home.node
+        );
+        return Err(Fault::unavailable(message).with_details(serde_json::json!({ "node": home.node })));
+    }
+    Ok(sharing)
 }
 
 fn has_level(node: &NodeRow, wanted: &Wanted) -> bool {
@@ -52,6 +74,7 @@ fn has_level(node: &NodeRow, wanted: &Wanted) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use hearth_registry::NodeUsage;
     use hearth_types::Timestamp;
 
     use super::*;
@@ -68,7 +91,10 @@ mod tests {
             levels: vec![Isolation::L2],
             runtimes: vec!["runc".to_owned()],
             image: String::new(),
+            images: Vec::new(),
             workspaces: true,
+            store: Some(format!("store-of-{name}")),
+            usage: NodeUsage::default(),
         }
     }
 
@@ -102,6 +128,27 @@ mod tests {
             }
         }
         assert!((50..150).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn a_workspace_stays_where_it_is_and_moves_within_its_storage_only() {
+        let shared = |name: &str| NodeRow { store: Some("shared".to_owned()), ..node(name) };
+        let nodes = [shared("a"), shared("b"), node("c")];
+        let at = |home: &str, store: &str, n: u32| Wanted {
+            workspace: true,
+            home: Some(WorkspaceHome { node: home.to_owned(), store: store.to_owned(), generation: 1 }),
+            ..affinity(&n.to_string())
+        };
+        for n in 0..50 {
+            assert_eq!(choose(&nodes, &at("a", "shared", n)).unwrap().node, "a");
+            assert_eq!(choose(&nodes[1..], &at("a", "shared", n)).unwrap().node, "b", "a is gone");
+            let refused = choose(&nodes[..2], &at("c", "store-of-c", n)).unwrap_err();
+            assert_eq!(refused.code, FaultCode::Unavailable, "an empty one elsewhere would pass for it");
+        }
+        let full = [NodeRow { sessions: 2, ..shared("a") }, shared("b")];
+        assert_eq!(choose(&full, &at("a", "shared", 1)).unwrap_err().code, FaultCode::QuotaExceeded);
+        let drains = [NodeRow { draining: true, ..shared("a") }, shared("b")];
+        assert_eq!(choose(&drains, &at("a", "shared", 1)).unwrap().node, "b");
     }
 
     #[test]

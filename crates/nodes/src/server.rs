@@ -2,8 +2,8 @@
 
 use hearth_proto::v1::sandbox_node_server::{SandboxNode, SandboxNodeServer};
 use hearth_proto::v1::{
-    CallReply, CallRequest, Caller as WireCaller, CloseTreeReply, CloseTreeRequest, ListAllReply, ListAllRequest,
-    call_reply, close_tree_reply, list_all_reply,
+    CallReply, CallRequest, Caller as WireCaller, CloseTreeReply, CloseTreeRequest, DrainReply, DrainRequest,
+    ListAllReply, ListAllRequest, call_reply, close_tree_reply, drain_reply, list_all_reply,
 };
 use hearth_sandbox::{Caller, SharedSandboxes};
 use hearth_types::{Fault, RunId, TraceContext};
@@ -90,6 +90,14 @@ impl SandboxNode for NodeService {
             Err(fault) => close_tree_reply::Outcome::Fault(encode(&fault)?),
         };
         Ok(Response::new(CloseTreeReply { outcome: Some(outcome) }))
+    }
+
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainReply>, Status> {
+        let outcome = match self.sandboxes.drain(&request.into_inner().node).await {
+            Ok(()) => drain_reply::Outcome::Draining(true),
+            Err(fault) => drain_reply::Outcome::Fault(encode(&fault)?),
+        };
+        Ok(Response::new(DrainReply { outcome: Some(outcome) }))
     }
 
     async fn list_all(&self, _request: Request<ListAllRequest>) -> Result<Response<ListAllReply>, Status> {

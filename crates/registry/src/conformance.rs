@@ -11,7 +11,7 @@ use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Tenant, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::{Count, Location, NodeRow, Registry, ReplicaRow, SharedRegistry};
+use crate::{Count, Location, NodeRow, NodeUsage, Registry, ReplicaRow, SharedRegistry, WorkspaceHome};
 
 /// One empty store, as several users of it see it.
 pub struct Store {
@@ -68,6 +68,7 @@ where
         of_racing_runs_exactly_as_many_get_seats_as_there_are,
         a_seat_is_kept_until_it_is_left_and_counts_once,
         seats_are_given_past_the_limit_to_those_that_need_one,
+        a_workspace_has_one_home_and_only_a_later_move_changes_it,
     );
 }
 
@@ -116,8 +117,22 @@ fn node(name: &str) -> NodeRow {
         levels: vec![Isolation::L2],
         runtimes: vec!["runc".into()],
         image: "hearth-session:latest".into(),
+        images: vec!["hearth-session:latest".into()],
         workspaces: true,
+        store: Some("store_1".into()),
+        usage: NodeUsage { cpus: 2, cpus_used: 0.25, execs: 1, ..NodeUsage::default() },
     }
+}
+
+async fn a_workspace_has_one_home_and_only_a_later_move_changes_it(store: &Store) {
+    let home = |node: &str, generation| WorkspaceHome { node: node.into(), store: "s".into(), generation };
+    assert_eq!(store.first().home("w").await.unwrap(), None);
+    assert_eq!(store.first().move_home("w", home("n1", 1)).await.unwrap(), home("n1", 1));
+    assert_eq!(store.second().move_home("w", home("n2", 1)).await.unwrap(), home("n1", 1), "the first one stands");
+    assert_eq!(store.second().home("w").await.unwrap(), Some(home("n1", 1)));
+    assert_eq!(store.second().move_home("w", home("n2", 2)).await.unwrap(), home("n2", 2));
+    assert_eq!(store.first().move_home("w", home("n1", 1)).await.unwrap(), home("n2", 2));
+    assert_eq!(store.first().home("other").await.unwrap(), None);
 }
 
 async fn a_node_lives_as_long_as_its_lease_and_is_no_replica(store: &Store) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hearth_types::{ReplicaId, RunId, SeededRandom, Tenant};
 
-use crate::{Error, Location, NodeRow, Registry, ReplicaRow, Seat};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +132,14 @@ impl<R: Registry> Registry for FaultyRegistry<R> {
 
     async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error> {
         self.befall(self.inner.counted(tenant, whole)).await
+    }
+
+    async fn home(&self, workspace: &str) -> Result<Option<WorkspaceHome>, Error> {
+        self.befall(self.inner.home(workspace)).await
+    }
+
+    async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error> {
+        self.befall(self.inner.move_home(workspace, home)).await
     }
 }
 

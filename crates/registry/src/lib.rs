@@ -13,6 +13,6 @@ mod redis;
 
 pub use faulty::{Fate, FaultyRegistry, Odds};
 pub use memory::MemoryRegistry;
-pub use port::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat, SharedRegistry};
+pub use port::{Count, Error, Location, NodeRow, NodeUsage, Registry, ReplicaRow, Seat, SharedRegistry, WorkspaceHome};
 #[cfg(feature = "cluster")]
 pub use redis::{RedisOptions, RedisRegistry};

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hearth_types::{ReplicaId, RunId, Tenant};
 use tokio::time::Instant;
 
-use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
 
 /// Clones share one store. Its clock is tokio's, so that a paused clock decides when a lease ends.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +22,7 @@ struct Store {
     replicas: BTreeMap<ReplicaId, (ReplicaRow, Instant)>,
     nodes: BTreeMap<String, (NodeRow, Instant)>,
     halls: BTreeMap<Tenant, Hall>,
+    homes: BTreeMap<String, WorkspaceHome>,
 }
 
 /// The seats of one tenant.
@@ -175,6 +176,21 @@ impl Registry for MemoryRegistry {
     async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error> {
         self.store().halls.entry(tenant.clone()).or_default().counted = Some((Instant::now(), whole));
         Ok(())
+    }
+
+    async fn home(&self, workspace: &str) -> Result<Option<WorkspaceHome>, Error> {
+        Ok(self.store().homes.get(workspace).cloned())
+    }
+
+    async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error> {
+        let mut store = self.store();
+        match store.homes.get(workspace) {
+            Some(known) if known.generation >= home.generation => Ok(known.clone()),
+            _ => {
+                store.homes.insert(workspace.to_owned(), home.clone());
+                Ok(home)
+            }
+        }
     }
 }
 

@@ -53,8 +53,16 @@ pub struct NodeRow {
     pub runtimes: Vec<String>,
     /// The image of sessions that name none.
     pub image: String,
+    /// Those that a session may name.
+    #[serde(default)]
+    pub images: Vec<String>,
     /// Whether durable workspaces can be had.
     pub workspaces: bool,
+    /// The name of the storage that they are on. Nodes that share it have the same.
+    #[serde(default)]
+    pub store: Option<String>,
+    #[serde(default)]
+    pub usage: NodeUsage,
 }
 
 /// Whether the store knows every seat of a tenant that is taken.
@@ -79,10 +87,35 @@ pub struct Seat {
     pub count: Count,
 }
 
+/// What a node's machine has, and how much of it is in use, by whomever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeUsage {
+    pub cpus: u64,
+    /// CPUs that were busy since the last beat, a fraction allowed.
+    pub cpus_used: f64,
+    pub memory_bytes: u64,
+    pub memory_used_bytes: u64,
+    /// Of the storage that workspaces are on, or else the node's state.
+    pub disk_bytes: u64,
+    pub disk_used_bytes: u64,
+    /// Commands that run in sessions.
+    pub execs: u64,
+}
+
+/// Where a durable workspace is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkspaceHome {
+    pub node: String,
+    pub store: String,
+    /// Grows by one with every move.
+    pub generation: u64,
+}
+
 /// Seats are what a tenant's quota counts: each run of it that is not final takes one. Which runs those are is in the
 /// journal; the store makes counting them fast, and exact while several replicas open runs.
 ///
-/// - **Order.** A claim replaces a location only if its epoch is higher; a release removes one only if
+/// - **Order.** A workspace's home is replaced only by one of a higher generation. A claim replaces a location
+///   only if its epoch is higher; a release removes one only if
 ///   replica and epoch are those of the location. So late messages of an older activation change nothing.
 /// - **Durability.** None. An empty answer proves nothing.
 /// - **Cancelling** any call leaves the write done or not done, and nothing else.
@@ -127,4 +160,11 @@ pub trait Registry: Send + Sync + 'static {
 
     /// Says that the seats have just been counted, and whether that found all of them.
     async fn counted(&self, tenant: &Tenant, whole: bool) -> Result<(), Error>;
+
+    /// The home of a workspace, by a key that names its principal and itself.
+    async fn home(&self, workspace: &str) -> Result<Option<WorkspaceHome>, Error>;
+
+    /// Gives a workspace a home, unless it has one of this generation or a higher one: the home that
+    /// stands then.
+    async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error>;
 }

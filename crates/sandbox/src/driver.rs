@@ -114,6 +114,11 @@ pub trait Driver: Send + Sync + 'static {
         false
     }
 
+    /// The images that are here, by their names; none where sessions have no image.
+    async fn images(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Every session of this node that has something left here, running or not. The node compares them
     /// with its records and stops what it does not know.
     async fn owned(&self) -> Result<Vec<SandboxId>, Error> {

@@ -243,6 +243,10 @@ pub trait Sandboxes: Send + Sync + 'static {
     async fn list(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault>;
     /// Every principal's sessions, for the operator's lists.
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault>;
+    /// Makes a node take no new sessions. Those that it has go on.
+    async fn drain(&self, _node: &str) -> Result<(), Fault> {
+        Err(Fault::not_found())
+    }
 }
 
 /// Whether a run tree is still alive, as the journal says.

@@ -10,6 +10,7 @@ mod fault;
 mod id;
 mod json;
 pub mod limits;
+mod loopback;
 mod misfit;
 mod principal;
 mod random;
@@ -27,6 +28,7 @@ pub use id::{
     CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id, derive_hex,
 };
 pub use json::{from_own_json, is_too_deep};
+pub use loopback::check_loopback_names;
 pub use principal::{Principal, Role, Tenant};
 pub use random::SeededRandom;
 pub use sandbox::{Isolation, SandboxLimits, SandboxScope, SandboxSpec};

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::process;
 
 /// Level, folder, crate.
-const LAYOUT: [(u8, &str, &str); 23] = [
+const LAYOUT: [(u8, &str, &str); 24] = [
     (0, "crates/types", "hearth-types"),
     (0, "crates/telemetry", "hearth-telemetry"),
     (1, "crates/proto", "hearth-proto"),
@@ -25,6 +25,7 @@ const LAYOUT: [(u8, &str, &str); 23] = [
     (2, "crates/journal", "hearth-journal"),
     (2, "crates/models", "hearth-models"),
     (2, "crates/sandbox", "hearth-sandbox"),
+    (2, "crates/mcp", "hearth-mcp"),
     (3, "crates/engine", "hearth-engine"),
     (3, "crates/nodes", "hearth-nodes"),
     (4, "crates/residency", "hearth-residency"),

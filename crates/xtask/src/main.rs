@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod clients;
 mod failure;
 mod image;
 mod layers;
@@ -18,6 +19,7 @@ use failure::Failure;
 const USAGE: &str = "cargo xtask CHORE
   ci       set-up, formatting, clippy, layers, tidy, then every test; what has to pass
   setup    installs what the tests need, starts a Docker daemon, builds the session image
+  clients  runs MCP clients that others wrote against a sandbox node
   layers   checks that every crate depends on lower levels only
   tidy     checks sizes, words, links and docs/INVARIANTS.md
   image    builds the session image; --help tells its options
@@ -44,6 +46,7 @@ fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
         ("image", _) => image::run(&root, rest).map_err(Failure::Image),
         ("bench", _) => bench::run(&root, rest),
         ("ci", []) => ci::run(&root),
+        ("clients", []) => clients::run(&root),
         ("setup", []) => setup::keep(&root),
         ("layers", []) => layers::run(&root),
         ("tidy", []) => tidy::run(&root),
@@ -51,7 +54,7 @@ fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
             println!("{USAGE}");
             Ok(())
         }
-        ("ci" | "setup" | "layers" | "tidy", [extra, ..]) => {
+        ("ci" | "clients" | "setup" | "layers" | "tidy", [extra, ..]) => {
             Err(Failure::Usage(format!("`{chore}` takes no argument, and was given {extra:?}")))
         }
         _ => Err(Failure::Usage(format!("there is no chore {chore:?}"))),

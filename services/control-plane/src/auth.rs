@@ -3,7 +3,6 @@
 //! Tokens are known by their SHA-256 digests. A presented token is hashed and compared with every
 //! entry in constant time, so that neither a partial match nor an entry's place shows in the time.
 
-mod origin;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -15,8 +14,6 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::config::Settings;
-
-pub use origin::check_loopback_names;
 
 /// The tenant of `--token` and of a replica without tokens.
 pub const DEFAULT_TENANT: &str = "default";

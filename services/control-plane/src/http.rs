@@ -11,6 +11,7 @@ mod json;
 mod layers;
 mod members;
 mod negotiate;
+mod nodes;
 mod openapi;
 mod query;
 mod reply;

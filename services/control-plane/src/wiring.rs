@@ -11,12 +11,13 @@ use hearth_engine::{Engine, Tools};
 use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, FileError, Library};
 use hearth_models::{BuiltInModels, BuiltInOptions, CodeWorker, built_in_definitions, check_code};
-use hearth_nodes::{Binder, Nodes};
+use hearth_nodes::{Announcer, Binder, Nodes};
 use hearth_registry::{MemoryRegistry, RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_residency::Residents;
 use hearth_sandbox::SharedSandboxes;
 use hearth_sandbox::node::{Node, NodeOptions};
 use hearth_types::{Fault, ReplicaId, RunId, SharedClock, SystemClock};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 
@@ -85,8 +86,8 @@ pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
     };
     let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
     let clock = SystemClock::shared();
-    let (node, said) = local_node(settings, &replica, &clock, stores.journal.clone()).await?;
-    assemble(settings, replica, stores, clock, Arc::new(node), said).await.map(|(replica, _)| replica)
+    let (node, said) = local_node(settings, &replica, &clock, &stores).await?;
+    assemble(settings, replica, stores, clock, node, said).await.map(|(replica, _)| replica)
 }
 
 /// A replica of a cluster: journal in JetStream, registry in Redis, bus on NATS.
@@ -129,6 +130,11 @@ struct RootBinder(Residents);
 impl Binder for RootBinder {
     async fn bind(&self, root: &RunId, slot: String, node: String, replaces: Option<String>) -> Result<String, Fault> {
         Ok(self.0.bind_sandbox(root, slot, node, replaces).await?)
+    }
+
+    async fn bound(&self, root: &RunId) -> Result<Vec<String>, Fault> {
+        let (run, _) = self.0.look(root).await?;
+        Ok(run.sandbox_nodes.into_values().collect())
     }
 }
 
@@ -228,8 +234,8 @@ async fn local_node(
     settings: &Settings,
     replica: &ReplicaId,
     clock: &SharedClock,
-    journal: SharedJournal,
-) -> Result<(Node, String), StartError> {
+    stores: &Stores,
+) -> Result<(Arc<Node>, String), StartError> {
     let state = settings.data_dir.join("sandbox");
     let mut options =
         NodeOptions::from_vars(replica.as_str(), &state, &settings.sandbox, hearth_sandbox::DRIVER_VARIABLES)?;
@@ -239,7 +245,13 @@ async fn local_node(
     let host_env =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (drivers, said) = hearth_sandbox::available_drivers(&settings.sandbox, &host_env.collect(), &options).await?;
-    let node = Node::start(options, drivers, clock.clone(), Arc::new(JournalLiveness::new(journal))).await?;
+    let liveness = Arc::new(JournalLiveness::new(stores.journal.clone()));
+    let node = Arc::new(Node::start(options.clone(), drivers.clone(), clock.clone(), liveness).await?);
+    let (registry, url) = (stores.registry.clone(), format!("http://{}", settings.listen));
+    let lease = settings.replica_lease;
+    let announcer = Announcer::new(registry, node.clone(), &options, &drivers, url, clock.now(), lease)?;
+    // It ends with the process, as the registry does that it tells.
+    drop(hearth_telemetry::task::spawn("sandbox-announce", announcer.run(CancellationToken::new())));
     Ok((node, said))
 }
 

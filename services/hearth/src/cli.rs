@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::cluster;
-use crate::commands::{agents, completion, end, list, replicas, resident, run, sandbox, show, tail};
+use crate::commands::{agents, completion, end, list, nodes, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
 use crate::doctor;
@@ -69,6 +69,7 @@ pub enum Command {
     Transcript(show::TranscriptArgs),
     Agents(agents::AgentsArgs),
     Sandbox(sandbox::SandboxArgs),
+    Nodes(nodes::NodesArgs),
     Replicas(replicas::ReplicasArgs),
     Doctor(doctor::DoctorArgs),
     Completion(completion::CompletionArgs),

@@ -69,6 +69,7 @@ async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
         Command::Transcript(args) => commands::show::transcript(args, screen).await,
         Command::Agents(args) => commands::agents::agents(args, screen).await,
         Command::Sandbox(args) => commands::sandbox::sandbox(args, screen).await,
+        Command::Nodes(args) => commands::nodes::nodes(args, screen).await,
         Command::Replicas(args) => commands::replicas::replicas(args, screen).await,
         Command::Doctor(args) => doctor::doctor(args, screen).await,
         Command::Completion(args) => commands::completion::completion(&args, screen),

@@ -15,11 +15,13 @@ use crate::screen::Screen;
 
 /// Serve the sandbox sessions of this machine
 ///
-/// Replicas reach a node over gRPC; with HEARTH_REDIS_URL it registers itself with the cluster. Sessions
-/// outlive the node's process: the next start on the same SANDBOX_STATE_DIR finds them again. Settings
-/// come from --config, then HEARTH_… and SANDBOX_… variables.
+/// Any MCP client reaches it at /mcp (streamable HTTP), replicas over gRPC. With HEARTH_REDIS_URL it
+/// registers itself with the cluster; without, it serves MCP alone. Sessions outlive the node's process:
+/// the next start on the same SANDBOX_STATE_DIR finds them again. Settings come from --config, then
+/// HEARTH_… and SANDBOX_… variables.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
+  SANDBOX_AUTH_TOKEN=… hearth node
   SANDBOX_AUTH_TOKEN=… hearth node --config hearth.toml
   SANDBOX_AUTH_TOKEN=… SANDBOX_LISTEN_ADDR=127.0.0.1:9000 HEARTH_REDIS_URL=redis://127.0.0.1:6379 \\
     HEARTH_NATS_URL=nats://127.0.0.1:4222 hearth node")]
@@ -27,6 +29,9 @@ pub struct NodeArgs {
     /// File of settings
     #[arg(long, env = "HEARTH_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Ask for no token; only on loopback addresses
+    #[arg(long)]
+    no_auth: bool,
 }
 
 pub async fn node(args: NodeArgs, screen: &Screen) -> Result<Verdict, Failure> {
@@ -34,7 +39,8 @@ pub async fn node(args: NodeArgs, screen: &Screen) -> Result<Verdict, Failure> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let usage = |error: hearth_control_plane::config::ConfigError| Failure::Usage(error.to_string());
-    let sources = Sources::read(args.config.as_deref(), environment.clone(), Vec::new()).map_err(usage)?;
+    let flags = if args.no_auth { vec![("no_auth", "true".to_owned())] } else { Vec::new() };
+    let sources = Sources::read(args.config.as_deref(), environment.clone(), flags).map_err(usage)?;
     let common = Settings::load(&sources).map_err(usage)?;
     let failed = |error: &dyn std::error::Error| Failure::failed(error.to_string());
     let settings =
@@ -70,6 +76,7 @@ fn variables(mut environment: BTreeMap<String, String>, common: &Settings) -> BT
         ("HEARTH_REDIS_URL", common.redis_url.as_ref().map(|url| url.0.clone())),
         ("HEARTH_NATS_URL", common.nats_url.clone()),
         ("HEARTH_NATS_CREDENTIALS", common.nats_credentials.as_ref().map(|path| path.display().to_string())),
+        ("HEARTH_NO_AUTH", Some(common.no_auth.to_string())),
         ("HEARTH_CLUSTER_NAME", Some(common.cluster_name.clone())),
         ("HEARTH_REPLICA_LEASE_MS", Some(common.replica_lease.as_millis().to_string())),
     ];

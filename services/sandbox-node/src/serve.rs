@@ -8,17 +8,18 @@ use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use hearth_bus::{NatsBus, NatsOptions};
-use hearth_nodes::NodeService;
-use hearth_registry::{NodeRow, RedisOptions, RedisRegistry, SharedRegistry};
+use hearth_nodes::{Announcer, NodeService};
+use hearth_registry::{RedisOptions, RedisRegistry, SharedRegistry};
 use hearth_sandbox::node::Node;
-use hearth_sandbox::{RunLiveness, SharedDriver, SharedSandboxes};
-use hearth_types::{SystemClock, Timestamp};
+use hearth_sandbox::{RunLiveness, SharedSandboxes};
+use hearth_types::{Fault, FaultCode, SystemClock};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::auth::{self, Token};
+use crate::auth::{self, Access};
 use crate::liveness::{NoReplicas, ReplicaLiveness};
+use crate::mcp::{self, McpSettings};
 use crate::settings::NodeSettings;
 
 /// How long calls in flight may go on once the end was asked for.
@@ -40,8 +41,8 @@ pub enum Error {
     Serve(std::io::Error),
 }
 
-/// Serves until `stop` is cancelled. Sessions go on, to be found again by the next start on the same
-/// state folder. `greet` is told the address and what sessions run on.
+/// Serves until `stop` is cancelled, or until the node was drained and its last session is gone. Sessions go
+/// on after a stop, to be found again by the next start on the same state folder. `greet` is told the address and what sessions run on.
 pub async fn serve_until_signal(
     settings: NodeSettings,
     stop: CancellationToken,
@@ -56,22 +57,48 @@ pub async fn serve_until_signal(
     let registry = registry(&settings)?;
     let liveness = liveness(&settings, registry.clone()).await?;
     let node = Node::start(settings.options.clone(), drivers.clone(), clock.clone(), liveness).await?;
-    let sandboxes: SharedSandboxes = Arc::new(node);
+    let node = Arc::new(node);
     let tasks = TaskTracker::new();
-    if let Some(registry) = registry.clone() {
-        let row = row(&settings, &drivers, address, clock.now());
-        tasks.spawn(announce(registry, row, sandboxes.clone(), settings.lease, stop.clone()));
+    if let Some(registry) = registry {
+        let url = settings.advertise_url.clone().unwrap_or_else(|| format!("http://{address}"));
+        let announcer =
+            Announcer::new(registry, node.clone(), &settings.options, &drivers, url, clock.now(), settings.lease)?;
+        tasks.spawn(announcer.run(stop.clone()));
     }
-    let router = router(sandboxes, &settings.token);
+    tasks.spawn(end_when_drained(node.clone(), stop.clone()));
+    let end = CancellationToken::new();
+    let router = router(node.clone(), settings.access, settings.mcp, stop.clone(), &end);
     greet(address, &said);
     let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+    let late = async {
+        stop.cancelled().await;
+        // Calls in flight are finished, and no session is begun that its client would lose sight of.
+        node.begin_drain();
+        tokio::time::sleep(GRACE).await;
+    };
     tokio::select! {
         served = async { serving.await } => served.map_err(Error::Serve)?,
-        () = async { stop.cancelled().await; tokio::time::sleep(GRACE).await } => {}
+        () = late => {}
     }
+    end.cancel();
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// Ends the node once it drains and has no session left.
+async fn end_when_drained(node: Arc<Node>, stop: CancellationToken) {
+    const EVERY: Duration = Duration::from_millis(250);
+    while !stop.is_cancelled() {
+        if node.is_draining() && node.sessions() == 0 {
+            tracing::info!("this node was drained and has no session left; it ends");
+            stop.cancel();
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
 }
 
 fn registry(settings: &NodeSettings) -> Result<Option<SharedRegistry>, Error> {
@@ -92,63 +119,32 @@ async fn liveness(settings: &NodeSettings, registry: Option<SharedRegistry>) -> 
     Ok(Arc::new(ReplicaLiveness { registry, bus: Arc::new(bus) }))
 }
 
-fn row(settings: &NodeSettings, drivers: &[SharedDriver], address: std::net::SocketAddr, now: Timestamp) -> NodeRow {
-    let options = &settings.options;
-    let known = ["runc", "crun", "runsc", "kata"];
-    let has = |name: &&str| drivers.iter().any(|driver| driver.has_runtime(name));
-    NodeRow {
-        node: settings.node_id.clone(),
-        url: settings.advertise_url.clone().unwrap_or_else(|| format!("http://{address}")),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started_at: now,
-        draining: false,
-        sessions: 0,
-        max_sessions: options.max_sessions.get() as u64,
-        levels: drivers.iter().map(|driver| driver.isolation()).collect(),
-        runtimes: known.iter().filter(|name| has(name)).map(|name| (*name).to_owned()).collect(),
-        image: options.image.clone(),
-        workspaces: options.workspace_root.is_some(),
-    }
-}
-
-/// Renews the node's row until the end, and then takes it away.
-async fn announce(
-    registry: SharedRegistry,
-    mut row: NodeRow,
-    sandboxes: SharedSandboxes,
-    lease: Duration,
+fn router(
+    node: Arc<Node>,
+    access: Access,
+    mcp: McpSettings,
     stop: CancellationToken,
-) {
-    while !stop.is_cancelled() {
-        row.sessions = sandboxes.list_all().await.map_or(row.sessions, |sessions| sessions.len() as u64);
-        if let Err(error) = registry.announce(row.clone(), lease).await {
-            tracing::warn!(%error, "this node could not be registered; the next beat tries again");
-        }
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = tokio::time::sleep(lease / 4) => {}
-        }
-    }
-    if let Err(error) = registry.withdraw(&row.node).await {
-        tracing::debug!(%error, "this node could not take its leave; its lease runs out");
-    }
-}
-
-fn router(sandboxes: SharedSandboxes, token: &str) -> Router {
+    end: &CancellationToken,
+) -> Router {
     let metrics = || async {
         ([(header::CONTENT_TYPE, hearth_telemetry::metrics::CONTENT_TYPE)], hearth_telemetry::metrics::render())
     };
-    let probed = sandboxes.clone();
+    let probed = node.clone();
     let ready = move || async move {
-        match probed.list_all().await {
-            Ok(_) => (StatusCode::OK, axum::Json(serde_json::json!({ "ok": true }))),
-            Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, axum::Json(fault.to_body())),
+        if probed.is_draining() {
+            let fault = Fault::new(FaultCode::Draining, "this node takes no new sessions; use another one");
+            return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(fault.to_body()));
         }
+        (StatusCode::OK, axum::Json(serde_json::json!({ "ok": true })))
     };
+    let sandboxes: SharedSandboxes = node;
+    let mcp = mcp::router(sandboxes.clone(), mcp, stop, end);
+    let mcp = mcp.layer(from_fn_with_state(access.clone(), auth::any_client));
     let grpc = tonic::service::Routes::new(NodeService::server(sandboxes)).prepare().into_axum_router();
-    let protected = grpc.route("/metrics", get(metrics)).layer(from_fn_with_state(Token::new(token), auth::check));
+    let protected = grpc.route("/metrics", get(metrics)).layer(from_fn_with_state(access, auth::only_node));
     Router::new()
         .route("/livez", get(|| async { axum::Json(serde_json::json!({ "ok": true })) }))
         .route("/readyz", get(ready))
         .merge(protected)
+        .merge(mcp)
 }

@@ -2,26 +2,41 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hearth_sandbox::node::{NodeOptions, OptionsError};
 
+use crate::auth::{Access, AccessError};
+use crate::mcp::McpSettings;
+use crate::tokens::{self, TokensError};
+
 /// Variables that the service reads itself, besides those of the drivers.
-const OWN: &[&str] =
-    &["SANDBOX_LISTEN_ADDR", "SANDBOX_AUTH_TOKEN", "SANDBOX_NODE_ID", "SANDBOX_STATE_DIR", "SANDBOX_ADVERTISE_URL"];
+const OWN: &[&str] = &[
+    "SANDBOX_LISTEN_ADDR",
+    "SANDBOX_AUTH_TOKEN",
+    "SANDBOX_TOKENS_FILE",
+    "SANDBOX_NODE_ID",
+    "SANDBOX_STATE_DIR",
+    "SANDBOX_ADVERTISE_URL",
+    "SANDBOX_MCP_MAX_SESSIONS",
+    "SANDBOX_MCP_SESSION_IDLE_MS",
+];
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     #[error(transparent)]
     Options(#[from] OptionsError),
-    #[error("SANDBOX_AUTH_TOKEN is not set: without it anybody who reaches the node could run commands")]
-    NoToken,
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
 }
 
 pub struct NodeSettings {
     pub listen: SocketAddr,
-    pub token: String,
+    pub access: Access,
+    pub mcp: McpSettings,
     pub node_id: String,
     /// Where replicas reach this node; absent: the address that it listens on.
     pub advertise_url: Option<String>,
@@ -42,7 +57,7 @@ fn bad(variable: &str, value: &str, allowed: &str) -> OptionsError {
 }
 
 impl NodeSettings {
-    /// Reads the environment, which is passed in.
+    /// Reads the environment, which is passed in, and the tokens file that it names.
     ///
     /// # Errors
     /// A variable that is unknown or has a bad value; no token.
@@ -56,16 +71,35 @@ impl NodeSettings {
         let node_id = get("SANDBOX_NODE_ID").unwrap_or_else(|| "node-0".to_owned());
         hearth_types::check_id(&node_id)
             .map_err(|_| bad("SANDBOX_NODE_ID", &node_id, "1 to 128 characters of A-Z a-z 0-9 _ -"))?;
-        let lease_ms = get("HEARTH_REPLICA_LEASE_MS").unwrap_or_else(|| "3000".to_owned());
-        let lease = lease_ms.parse().ok().filter(|ms| (300..=600_000).contains(ms));
-        let lease =
-            lease.ok_or_else(|| bad("HEARTH_REPLICA_LEASE_MS", &lease_ms, "milliseconds from 300 to 600000"))?;
+        let number = |name: &str, default: u64, range: std::ops::RangeInclusive<u64>| {
+            let Some(text) = get(name) else { return Ok(default) };
+            let allowed = format!("a whole number from {} to {}", range.start(), range.end());
+            text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| bad(name, &text, &allowed))
+        };
+        let lease = number("HEARTH_REPLICA_LEASE_MS", 3_000, 300..=600_000)?;
+        let mcp_sessions = number("SANDBOX_MCP_MAX_SESSIONS", 1_024, 1..=100_000)?;
+        let mcp_idle = number("SANDBOX_MCP_SESSION_IDLE_MS", 1_800_000, 1_000..=86_400_000)?;
+        let no_auth = match get("HEARTH_NO_AUTH").as_deref() {
+            None | Some("0" | "false") => false,
+            Some("1" | "true") => true,
+            Some(other) => return Err(bad("HEARTH_NO_AUTH", other, "true or false (1 or 0)").into()),
+        };
+        let bound = match get("SANDBOX_TOKENS_FILE") {
+            None => Vec::new(),
+            Some(path) => tokens::read(Path::new(&path))?,
+        };
         let state_dir = PathBuf::from(get("SANDBOX_STATE_DIR").unwrap_or_else(|| "hearth-node".to_owned()));
         let elsewhere: Vec<&str> = OWN.iter().chain(hearth_sandbox::DRIVER_VARIABLES).copied().collect();
+        let options = NodeOptions::from_vars(&node_id, state_dir, &variables, &elsewhere)?;
         Ok(Self {
             listen,
-            token: get("SANDBOX_AUTH_TOKEN").ok_or(SettingsError::NoToken)?,
-            options: NodeOptions::from_vars(&node_id, state_dir, &variables, &elsewhere)?,
+            access: Access::new(get("SANDBOX_AUTH_TOKEN").as_deref(), bound, no_auth, listen)?,
+            mcp: McpSettings {
+                max_sessions: usize::try_from(mcp_sessions).unwrap_or(usize::MAX),
+                session_idle: Duration::from_millis(mcp_idle),
+                allow_env_injection: options.allow_env_injection,
+            },
+            options,
             node_id,
             advertise_url: get("SANDBOX_ADVERTISE_URL"),
             redis_url: get("HEARTH_REDIS_URL"),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
 use scripts::Scripts;
 
 const REPLICAS: &str = "replicas";
@@ -84,6 +84,10 @@ impl RedisRegistry {
     fn seat_keys(&self, tenant: &Tenant) -> [String; 2] {
         let prefix = &self.options.prefix;
         [format!("{{{prefix}:seats:{tenant}}}:runs"), format!("{{{prefix}:seats:{tenant}}}:count")]
+    }
+
+    fn homes_key(&self) -> String {
+        format!("{}:workspaces", self.options.prefix)
     }
 
     async fn beat<T: Serialize>(&self, members: &str, name: &str, row: &T, lease: Duration) -> Result<bool, Error> {
@@ -229,6 +233,26 @@ impl Registry for RedisRegistry {
         invocation.key(&self.seat_keys(tenant)[..]).arg(i32::from(whole));
         self.invoke(&invocation).await
     }
+
+    async fn home(&self, workspace: &str) -> Result<Option<WorkspaceHome>, Error> {
+        let mut invocation = self.scripts.home.prepare_invoke();
+        invocation.key(self.homes_key()).arg(workspace);
+        let text: Option<String> = self.invoke(&invocation).await?;
+        text.map(|text| parse_home(&text)).transpose()
+    }
+
+    async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error> {
+        let text = serde_json::to_string(&home).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        let mut invocation = self.scripts.move_home.prepare_invoke();
+        invocation.key(self.homes_key()).arg(workspace).arg(home.generation).arg(text);
+        let stands: String = self.invoke(&invocation).await?;
+        parse_home(&stands)
+    }
+}
+
+fn parse_home(text: &str) -> Result<WorkspaceHome, Error> {
+    let reason = |error: serde_json::Error| Error::Unavailable { reason: format!("a workspace's home: {error}") };
+    serde_json::from_str(text).map_err(reason)
 }
 
 fn millis(span: Duration) -> u64 {

@@ -16,6 +16,8 @@ pub(super) struct Scripts {
     pub(super) seats: Script,
     pub(super) seat_all: Script,
     pub(super) counted: Script,
+    pub(super) home: Script,
+    pub(super) move_home: Script,
 }
 
 /// A claim of the same activation again keeps its location from being forgotten.
@@ -122,6 +124,20 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('SET', KEYS[2], ARGV[1] == '1' and 'whole' or string.format('%.0f', now))
 ";
 
+const HOME: &str = r"
+return redis.call('HGET', KEYS[1], ARGV[1])
+";
+
+/// A generation is a count of moves: the numbers of Lua hold it.
+const MOVE_HOME: &str = r"
+local known = redis.call('HGET', KEYS[1], ARGV[1])
+if known and cjson.decode(known).generation >= tonumber(ARGV[2]) then
+    return known
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return ARGV[3]
+";
+
 impl Scripts {
     pub(super) fn get() -> &'static Self {
         static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -136,6 +152,8 @@ impl Scripts {
             seats: Script::new(SEATS),
             seat_all: Script::new(SEAT_ALL),
             counted: Script::new(COUNTED),
+            home: Script::new(HOME),
+            move_home: Script::new(MOVE_HOME),
         });
         &SCRIPTS
     }

@@ -7,7 +7,7 @@ use bollard::Docker;
 use bollard::errors::Error as EngineError;
 use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, SystemInfo};
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListImagesOptions, RemoveContainerOptionsBuilder,
 };
 use std::collections::HashMap;
 
@@ -47,6 +47,13 @@ impl Engine {
 
     pub(crate) async fn facts(&self) -> Result<SystemInfo, Error> {
         within(ASK_DEADLINE, self.docker.info()).await
+    }
+
+    /// The names of all images.
+    pub(crate) async fn images(&self) -> Result<Vec<String>, Error> {
+        let images = within(ASK_DEADLINE, self.docker.list_images(None::<ListImagesOptions>)).await?;
+        let names = images.into_iter().flat_map(|image| image.repo_tags);
+        Ok(names.filter(|name| !name.contains("<none>")).collect())
     }
 
     /// Nothing when the image is not there; it is never fetched.

@@ -222,6 +222,10 @@ impl Driver for DockerDriver {
         self.runtimes.iter().any(|runtime| runtime == name)
     }
 
+    async fn images(&self) -> Result<Vec<String>, Error> {
+        self.shared.engine.images().await
+    }
+
     async fn owned(&self) -> Result<Vec<SandboxId>, Error> {
         let containers = self.shared.engine.owned(self.shared.folders.identity()).await?;
         let mut owned: Vec<SandboxId> = containers.iter().filter_map(|id| SandboxId::parse(id).ok()).collect();

@@ -23,6 +23,7 @@ mod text;
 mod variables;
 mod workspace;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -31,6 +32,8 @@ use tokio::task::JoinHandle;
 
 pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
 pub(crate) use state::node_identity;
+pub use state::workspace_store;
+pub use variables::check_secrets;
 
 use crate::node::past::Past;
 use crate::node::session::locked;
@@ -57,6 +60,7 @@ pub(crate) struct Inner {
     state: StateFolder,
     table: Mutex<Table>,
     past: Mutex<Past>,
+    draining: AtomicBool,
 }
 
 impl Node {
@@ -97,6 +101,7 @@ impl Node {
             state,
             table: Mutex::new(table),
             past: Mutex::new(past),
+            draining: AtomicBool::new(false),
         });
         let sweeper = hearth_telemetry::task::spawn("sandbox-sweep", sweep::run(Arc::downgrade(&inner)));
         Ok(Self { inner, sweeper })
@@ -111,6 +116,43 @@ impl Node {
     /// taken down for good.
     pub async fn close_all(&self) -> Result<(), Fault> {
         close::all(&self.inner).await
+    }
+
+    /// Takes no new sessions from now on; those that are there go on.
+    pub fn begin_drain(&self) {
+        self.inner.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// The images that a session may name, of those that are here.
+    pub async fn images(&self) -> Result<Vec<String>, Error> {
+        let options = &self.inner.options;
+        let mut images = Vec::new();
+        for driver in &self.inner.drivers {
+            images.extend(driver.images().await?);
+        }
+        images.retain(|name| {
+            *name == options.image || options.allowed_images.as_ref().is_none_or(|allowed| allowed.contains(name))
+        });
+        images.sort();
+        images.dedup();
+        Ok(images)
+    }
+
+    /// Commands under way.
+    pub fn execs(&self) -> u64 {
+        let sessions = locked(&self.inner.table).sessions();
+        let rows =
+            sessions.iter().filter_map(|session| session.row(self.inner.options.idle_ttl, self.inner.clock.now()));
+        rows.map(|row| row.running).sum()
+    }
+
+    /// Sessions that hold a place, those that are being opened or closed too.
+    pub fn sessions(&self) -> usize {
+        locked(&self.inner.table).len()
     }
 
     /// One sweep now, besides those that come by themselves.
@@ -183,6 +225,14 @@ impl Sandboxes for Node {
 
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault> {
         Ok(self.inner.rows(|_| true))
+    }
+
+    async fn drain(&self, node: &str) -> Result<(), Fault> {
+        if node != self.inner.options.name {
+            return Err(Fault::not_found());
+        }
+        self.begin_drain();
+        Ok(())
     }
 }
 

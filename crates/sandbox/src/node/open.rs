@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hearth_telemetry::names::{field, span};
@@ -150,6 +151,12 @@ fn claim(inner: &Arc<Inner>, caller: &Caller, plan: &Plan) -> Result<Claim, Faul
             Phase::Unstopped(_) => return Err(Fault::unavailable("the session of this call is being cleared away")),
             Phase::Opening | Phase::Live(_) | Phase::Detached => return Ok(Claim::There(session)),
         }
+    }
+    if inner.draining.load(Ordering::Relaxed) {
+        return Err(Fault::new(
+            FaultCode::Draining,
+            "this sandbox node ends and takes no new sessions; use another one",
+        ));
     }
     table.require_room()?;
     let exec_log = ExecLog::new(inner.state.execs_file(&record.spec.session));

@@ -141,10 +141,22 @@ impl StateFolder {
     }
 }
 
-/// The identity in a folder, made on first use.
+/// The identity in a node's folder, made on first use.
 pub(crate) fn node_identity(dir: &Path) -> Result<String, Error> {
-    let path = dir.join("identity");
-    let failed = |error: io::Error| Error::caused(ErrorKind::Unavailable, "the node's identity cannot be read", error);
+    name_in(dir, "identity", "node_")
+}
+
+/// The name of the storage that durable workspaces are on, made on first use: nodes that share the storage
+/// find the same. No principal can have a folder of the file's name.
+pub fn workspace_store(root: &Path) -> Result<String, Error> {
+    name_in(root, ".hearth-store", "store_")
+}
+
+fn name_in(dir: &Path, file: &str, prefix: &str) -> Result<String, Error> {
+    let path = dir.join(file);
+    let failed = |error: io::Error| {
+        Error::caused(ErrorKind::Unavailable, format!("the name in {} cannot be read", path.display()), error)
+    };
     match fs::read_to_string(&path) {
         Ok(text) if hearth_types::check_id(text.trim()).is_ok() => return Ok(text.trim().to_owned()),
         Ok(_) => {
@@ -154,7 +166,7 @@ pub(crate) fn node_identity(dir: &Path) -> Result<String, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error)),
     }
-    let identity = SandboxId::generate().as_str().replacen("sbx_", "node_", 1);
+    let identity = SandboxId::generate().as_str().replacen("sbx_", prefix, 1);
     fs::DirBuilder::new().recursive(true).mode(0o711).create(dir).map_err(failed)?;
     // A link fails where a file is: of two processes that start at once, both get the first one's.
     let beside = dir.join(format!("{identity}.new"));
@@ -163,7 +175,7 @@ pub(crate) fn node_identity(dir: &Path) -> Result<String, Error> {
     fs::remove_file(&beside).map_err(failed)?;
     match linked {
         Ok(()) => Ok(identity),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => node_identity(dir),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => name_in(dir, file, prefix),
         Err(error) => Err(failed(error)),
     }
 }

@@ -41,14 +41,8 @@ pub(crate) fn merged(
     for (name, value) in &merged {
         check("env", name, value)?;
     }
-    if !secrets.is_empty() && !injection_allowed {
-        return Err(refused("secrets are not taken here: the operator allows them with SANDBOX_ALLOW_ENV_INJECTION"));
-    }
+    check_secrets(secrets, injection_allowed)?;
     for (name, value) in secrets {
-        check("secrets", name, value)?;
-        if RESERVED.contains(&name.as_str()) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-            return Err(refused(&format!("a secret cannot be named {name}: the session sets that itself")));
-        }
         if merged.insert(name.clone(), value.clone()).is_some() {
             return Err(Fault::invalid(&format!("env.{name}"), "set", "a name that no secret of the caller has"));
         }
@@ -59,6 +53,20 @@ pub(crate) fn merged(
         return Err(Fault::invalid("env", shown, &format!("{MAX_VARIABLES} variables, {MAX_BYTES} bytes in all")));
     }
     Ok(merged)
+}
+
+/// Whether the caller's secrets can be taken. A fault names names, never values.
+pub fn check_secrets(secrets: &BTreeMap<String, String>, injection_allowed: bool) -> Result<(), Fault> {
+    if !secrets.is_empty() && !injection_allowed {
+        return Err(refused("secrets are not taken here: the operator allows them with SANDBOX_ALLOW_ENV_INJECTION"));
+    }
+    for (name, value) in secrets {
+        check("secrets", name, value)?;
+        if RESERVED.contains(&name.as_str()) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+            return Err(refused(&format!("a secret cannot be named {name}: the session sets that itself")));
+        }
+    }
+    Ok(())
 }
 
 fn refused(reason: &str) -> Fault {

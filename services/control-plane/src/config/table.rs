@@ -58,7 +58,11 @@ pub const SETTINGS: &[Setting] = &[
     setting("stream_stall", "\"30s\"", DURATION),
     setting("shutdown_grace", "\"25s\"", DURATION),
     setting("log_format", "\"text\"", "text or json"),
-    setting("log_filter", "\"info,opentelemetry=warn,hyper=error\"", "directives such as info,hearth_engine=debug"),
+    setting(
+        "log_filter",
+        "\"info,opentelemetry=warn,hyper=error,rmcp=off\"",
+        "directives such as info,hearth_engine=debug",
+    ),
     unset("otlp_endpoint", "http://HOST:PORT"),
 ];
 

@@ -9,7 +9,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
 use hearth_telemetry::names::{field, span};
-use hearth_types::Fault;
+use hearth_types::{Fault, check_loopback_names};
 use tokio::time::Instant;
 use tracing::{Instrument, Span, info_span};
 
@@ -17,7 +17,7 @@ use super::call::{RequestTrace, unauthenticated};
 use super::gateway::Gateway;
 use super::negotiate;
 use super::reply::{Refusal, finish};
-use crate::auth::{bearer, check_loopback_names};
+use crate::auth::bearer;
 use crate::metrics::{REQUEST_SECONDS, REQUESTS_IN_FLIGHT};
 
 /// Gives a request its span, its trace id and its metrics, and writes the body of a refusal. A

@@ -21,7 +21,7 @@ use super::gateway::{Gateway, HttpOptions};
 use super::health::metrics_page;
 use super::stall::StallGuard;
 use super::table::Table;
-use super::{agents, console, health, members, openapi, residents, runs, sandboxes, sessions, skills};
+use super::{agents, console, health, members, nodes, openapi, residents, runs, sandboxes, sessions, skills};
 use crate::auth::{Auth, AuthError};
 use crate::metrics::CONNECTIONS;
 
@@ -76,6 +76,7 @@ pub(super) fn table() -> Table {
         agents::routes,
         skills::routes,
         members::routes,
+        nodes::routes,
         sandboxes::routes,
         health::routes,
         console::routes,

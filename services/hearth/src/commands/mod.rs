@@ -5,6 +5,7 @@ pub mod completion;
 pub mod end;
 mod interrupt;
 pub mod list;
+pub mod nodes;
 mod pages;
 pub mod replicas;
 pub mod resident;

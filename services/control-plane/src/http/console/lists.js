@@ -1,4 +1,4 @@
-// The views that are lists: runs, residents, sandboxes, replicas.
+// The views that are lists: runs, residents, sandboxes, nodes, replicas.
 
 import { get, post } from "/console/api.js";
 import { ago, badge, confirmed, excerpt, h, replaceRows, runLink, shortId, toast } from "/console/dom.js";
@@ -140,6 +140,51 @@ export const sandboxes = liveList({
     cell(closeButton(`/v1/_sandboxes/${encodeURIComponent(sandbox.session_id)}/close`, "sandbox session", sandbox.session_id,
       "Its processes end and files outside a durable workspace are gone.", refresh))),
 });
+
+const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
+
+/** Of all, how much is in use: in words, and as a bar. */
+function share(used, all, text) {
+  return h("td", { class: "number" }, text, h("meter", { min: 0, max: all || 1, value: used, "aria-label": text }));
+}
+
+export const nodes = liveList({
+  title: "Sandbox nodes",
+  path: "/v1/_nodes",
+  name: "nodes",
+  hint: "No sandbox node reports.",
+  columns: ["Node", "State", "Sessions", "Commands", "CPUs", "Memory, GiB", "Disk, GiB", "Levels", "Runtimes", "Images", "Workspaces", "Version", "Started", ""],
+  row: (node, refresh) => key(node.node_id,
+    cell(h("span", { class: "id", title: node.url }, node.node_id)),
+    cell(node.draining ? "draining" : "serving"),
+    share(node.sessions, node.max_sessions, `${node.sessions} of ${node.max_sessions}`),
+    number(node.usage.execs),
+    share(node.usage.cpus_used, node.usage.cpus, `${node.usage.cpus_used.toFixed(1)} of ${node.usage.cpus}`),
+    share(node.usage.memory_used_bytes, node.usage.memory_bytes, `${gib(node.usage.memory_used_bytes)} of ${gib(node.usage.memory_bytes)}`),
+    share(node.usage.disk_used_bytes, node.usage.disk_bytes, `${gib(node.usage.disk_used_bytes)} of ${gib(node.usage.disk_bytes)}`),
+    cell(node.levels.join(", ")),
+    cell(node.runtimes.join(", ") || "–"),
+    cell(h("span", { title: node.images.join("\n") || node.image }, node.images.length > 1 ? `${node.image} and ${node.images.length - 1} more` : node.image)),
+    cell(h("span", { title: node.store ?? "" }, node.workspaces ? "kept" : "none")),
+    cell(node.version),
+    cell(ago(node.started_at)),
+    cell(node.draining ? "" : drainButton(node, refresh))),
+});
+
+function drainButton(node, refresh) {
+  const drain = async () => {
+    const consequence = "It takes no new sessions. Those that it has go on; the node ends after the last one.";
+    if (!(await confirmed("Drain this node?", `${node.node_id}. ${consequence}`, "Drain it"))) return;
+    try {
+      await post(`/v1/_nodes/${encodeURIComponent(node.node_id)}/drain`);
+      toast("The node drains.");
+      refresh();
+    } catch (error) {
+      toast(error.message, true);
+    }
+  };
+  return h("button", { type: "button", class: "danger small", "aria-label": `Drain node ${node.node_id}`, onclick: drain }, "Drain");
+}
 
 export const replicas = liveList({
   title: "Replicas",

@@ -25,7 +25,7 @@ function show() {
   main.focus({ preventScroll: true });
 }
 
-const views = { runs: lists.runs, residents: lists.residents, sandboxes: lists.sandboxes, replicas: lists.replicas };
+const views = { runs: lists.runs, residents: lists.residents, sandboxes: lists.sandboxes, nodes: lists.nodes, replicas: lists.replicas };
 
 async function health() {
   const box = byId("health");

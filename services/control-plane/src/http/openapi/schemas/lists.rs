@@ -33,6 +33,7 @@ fn rows() -> Value {
         "AgentList": list("agents", "Agent"),
         "SkillList": list("skills", "Skill"),
         "ReplicaList": list("replicas", "Replica"),
+        "NodeList": list("nodes", "Node"),
         "SandboxList": list("sandboxes", "Sandbox"),
         "Run": open(RUN, json!({
             "run_id": reference("Id"),
@@ -129,6 +130,30 @@ fn members() -> Value {
             "active_residents": count(),
             "running_turns": count(),
         })),
+        "Node": open(NODE, json!({
+            "node_id": reference("Id"),
+            "url": { "type": "string" },
+            "version": { "type": "string" },
+            "started_at": reference("Time"),
+            "draining": { "type": "boolean" },
+            "sessions": count(),
+            "max_sessions": count(),
+            "levels": { "type": "array", "items": reference("Isolation") },
+            "runtimes": strings,
+            "image": { "type": "string" },
+            "images": strings,
+            "workspaces": { "type": "boolean" },
+            "store": text_or_null(),
+            "usage": open(NODE_USAGE, json!({
+                "cpus": count(),
+                "cpus_used": { "type": "number", "minimum": 0 },
+                "memory_bytes": count(),
+                "memory_used_bytes": count(),
+                "disk_bytes": count(),
+                "disk_used_bytes": count(),
+                "execs": count(),
+            })),
+        })),
         "Skill": open(&["name", "description", "body", "origin"], json!({
             "name": reference("SkillName"),
             "description": { "type": "string" },
@@ -174,6 +199,25 @@ fn members() -> Value {
         "SandboxesClosed": open(&["closed"], json!({ "closed": count() })),
     })
 }
+
+const NODE: &[&str] = &[
+    "node_id",
+    "url",
+    "version",
+    "started_at",
+    "draining",
+    "sessions",
+    "max_sessions",
+    "levels",
+    "runtimes",
+    "image",
+    "images",
+    "workspaces",
+    "store",
+    "usage",
+];
+const NODE_USAGE: &[&str] =
+    &["cpus", "cpus_used", "memory_bytes", "memory_used_bytes", "disk_bytes", "disk_used_bytes", "execs"];
 
 const SANDBOX: &[&str] = &[
     "session_id",

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use hearth_api::{
     AgentOverrides, AgentView, Cancel, CancelAnswer, Close, CloseAnswer, CreateRun, Input, InputAnswer, LastTurn,
-    OpenResident, ReplicaView, ResidentView, RunAnswer, RunView, Send, SessionMessage, SkillOverrides, SkillView,
-    Transcript, TranscriptMessage,
+    NodeView, OpenResident, ReplicaView, ResidentView, RunAnswer, RunView, Send, SessionMessage, SkillOverrides,
+    SkillView, Transcript, TranscriptMessage,
 };
 use hearth_library::{Origin, Skill};
+use hearth_registry::NodeUsage;
 use hearth_sandbox::SessionRow;
 use hearth_types::{
     AgentDefinition, Blocker, Envelope, Fault, FaultCode, Isolation, ReplicaId, RunId, RunState, SandboxId,
@@ -171,6 +172,28 @@ fn the_answers_about_turns_are_described_as_they_are_written() {
     let described: BTreeSet<String> =
         schemas()["Error"]["properties"]["error"]["properties"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(described, fault["error"].as_object().unwrap().keys().cloned().collect());
+}
+
+#[test]
+fn the_row_of_a_node_is_described_as_it_is_written() {
+    let at = Timestamp::from_millis(0);
+    let row = NodeView {
+        node_id: "node-0".into(),
+        url: "http://127.0.0.1:9000".into(),
+        version: "0".into(),
+        started_at: at,
+        draining: false,
+        sessions: 1,
+        max_sessions: 8,
+        levels: vec![Isolation::L2],
+        runtimes: vec!["runc".into()],
+        image: "hearth-session:latest".into(),
+        images: Vec::new(),
+        workspaces: true,
+        store: None,
+        usage: NodeUsage::default(),
+    };
+    writes("Node", &row, &row);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The names under which a replica without tokens may be called.
+//! The names under which a server without tokens may be called.
 //!
 //! A page of any site that is open in a browser on this machine can send requests to loopback
 //! addresses, and by rebinding a name of its own to such an address it can read the answers too. The
@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use hearth_types::{Fault, FaultCode};
+use crate::{Fault, FaultCode};
 
 /// Refuses a request that was not addressed to a loopback name, or that comes from another origin.
 ///
@@ -18,7 +18,7 @@ pub fn check_loopback_names(host: Option<&str>, origin: Option<&str>) -> Result<
         Fault::new(
             FaultCode::PermissionDenied,
             format!(
-                "`{what}` is {shown:?}; without tokens this replica answers to localhost, 127.0.0.1 and [::1] only: \
+                "`{what}` is {shown:?}; without tokens this server answers to localhost, 127.0.0.1 and [::1] only: \
                  call it by one of them, or start it with a token"
             ),
         )

@@ -1,0 +1,54 @@
+//! The sandbox nodes: listed, and drained.
+
+use hearth_registry::NodeRow;
+use hearth_types::{Fault, FaultCode, Role, check_id};
+
+use crate::answers::{Listing, NodeView};
+use crate::{Caller, Hearth, Page};
+
+impl Hearth {
+    /// The sandbox nodes, newest first.
+    pub async fn list_nodes(&self, _caller: &Caller, page: Page) -> Result<Listing<NodeView>, Fault> {
+        let rows = self.deps.registry.nodes().await;
+        let partial = rows.is_err();
+        let mut rows = rows.unwrap_or_default();
+        rows.sort_by(|a, b| b.started_at.cmp(&a.started_at).then_with(|| a.node.cmp(&b.node)));
+        let mut listing = self.paged(rows.into_iter().map(NodeView::from).collect(), &page)?;
+        listing.partial = partial;
+        Ok(listing)
+    }
+
+    /// Makes a node take no new sessions; it ends once its last one is gone. Its row, which says that it drains.
+    pub async fn drain_node(&self, caller: &Caller, node: &str) -> Result<NodeView, Fault> {
+        check_id(node).map_err(|error| Fault::invalid("node_id", node, &error.to_string()))?;
+        if caller.principal.role == Role::Member || caller.run.is_some() {
+            return Err(Fault::new(FaultCode::PermissionDenied, "only an operator or an admin may drain a node"));
+        }
+        let rows = self.deps.registry.nodes().await;
+        let rows = rows.map_err(|error| Fault::unavailable(format!("the nodes are not known now: {error}")))?;
+        let row = rows.into_iter().find(|row| row.node == node).ok_or_else(Fault::not_found)?;
+        self.deps.sandboxes.drain(node).await?;
+        Ok(NodeView { draining: true, ..row.into() })
+    }
+}
+
+impl From<NodeRow> for NodeView {
+    fn from(row: NodeRow) -> Self {
+        Self {
+            node_id: row.node,
+            url: row.url,
+            version: row.version,
+            started_at: row.started_at,
+            draining: row.draining,
+            sessions: row.sessions,
+            max_sessions: row.max_sessions,
+            levels: row.levels,
+            runtimes: row.runtimes,
+            image: row.image,
+            images: row.images,
+            workspaces: row.workspaces,
+            store: row.store,
+            usage: row.usage,
+        }
+    }
+}

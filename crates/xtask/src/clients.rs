@@ -1,0 +1,141 @@
+//! `cargo xtask clients`: MCP clients that others wrote, against a sandbox node.
+//!
+//! Each is installed in a pinned version under `target/clients`; one that cannot be installed, because its
+//! registry is out of reach or its language is not here, is skipped and said so.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::process;
+
+const PYTHON: [(&str, &str); 2] = [("python_v1.py", "mcp==1.30.0"), ("python_v2.py", "mcp==2.3.0")];
+const INSPECTOR: &str = "@modelcontextprotocol/inspector@2.12.0";
+const TOKEN: &str = "clients-0123456789abcdef0123456789abcdef";
+/// How often a node that starts is looked at, and the pause between.
+const LOOKS: u32 = 600;
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub fn run(root: &Path) -> Result<(), Failure> {
+    let folder = root.join("target/clients");
+    std::fs::create_dir_all(&folder).map_err(|source| Failure::File { path: folder.clone(), source })?;
+    let program = program(root)?;
+    let scripts = root.join("tests/clients");
+    for (script, package) in PYTHON {
+        let Some(python) = python(&folder, package) else { continue };
+        // Short, so that a session's expiry can be waited for.
+        let node = Node::start(&program, &folder, "5s")?;
+        process::run(Command::new(python).arg(scripts.join(script)).args([&node.url(), TOKEN]))?;
+        println!("{package}: ok");
+    }
+    if let Some(inspector) = inspector(&folder) {
+        let node = Node::start(&program, &folder, "15m")?;
+        let script = scripts.join("inspector.py");
+        process::run(Command::new("python3").arg(script).args([&node.url(), TOKEN]).arg(inspector))?;
+        println!("{INSPECTOR}: ok");
+    }
+    Ok(())
+}
+
+fn program(root: &Path) -> Result<PathBuf, Failure> {
+    if let Some(path) = std::env::var_os("HEARTH_BIN") {
+        return Ok(path.into());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    process::run(Command::new(cargo).current_dir(root).args(["build", "--quiet", "--package", "hearth"]))?;
+    Ok(root.join("target/debug/hearth"))
+}
+
+/// The interpreter of an environment that has the package.
+fn python(folder: &Path, package: &str) -> Option<PathBuf> {
+    let place = folder.join(package.replace("==", "-"));
+    let python = place.join("bin/python");
+    let make = || {
+        process::run(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+        process::run(Command::new(&python).args(["-m", "pip", "install", "--quiet", package]))
+    };
+    made(package, &place, make).then_some(python)
+}
+
+fn inspector(folder: &Path) -> Option<PathBuf> {
+    let place = folder.join("inspector-2.12.0");
+    let install = || {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"]);
+        process::run(npm.arg(&place).arg(INSPECTOR))
+    };
+    made(INSPECTOR, &place, install).then(|| place.join("node_modules/.bin/mcp-inspector"))
+}
+
+/// Whether it is installed; what was begun and not finished is begun anew.
+fn made(what: &str, place: &Path, make: impl FnOnce() -> Result<(), Failure>) -> bool {
+    let mark = place.join("complete");
+    if mark.exists() {
+        return true;
+    }
+    std::fs::remove_dir_all(place).ok();
+    match make().and_then(|()| std::fs::write(&mark, "").map_err(|source| Failure::File { path: mark.clone(), source }))
+    {
+        Ok(()) => true,
+        Err(failure) => {
+            println!("{what} is SKIPPED: it cannot be installed here: {failure}");
+            false
+        }
+    }
+}
+
+/// A node with nothing but a token. Dropping it ends it.
+struct Node {
+    child: Child,
+    port: u16,
+    folder: PathBuf,
+}
+
+impl Node {
+    fn start(program: &Path, folder: &Path, idle: &str) -> Result<Self, Failure> {
+        let state = folder.join(format!("node-{}", std::process::id()));
+        let port = TcpListener::bind(("127.0.0.1", 0))
+            .and_then(|listener| listener.local_addr())
+            .map_err(|source| Failure::File { path: state.clone(), source })?
+            .port();
+        let mut command = Command::new(program);
+        command
+            .arg("node")
+            .env("SANDBOX_AUTH_TOKEN", TOKEN)
+            .env("SANDBOX_LISTEN_ADDR", format!("127.0.0.1:{port}"))
+            .env("SANDBOX_STATE_DIR", state.join("state"))
+            .env("SANDBOX_WORKSPACE_ROOT", state.join("workspaces"))
+            .env("SANDBOX_SESSION_IDLE_TTL", idle)
+            .env("SANDBOX_SWEEP_INTERVAL", "1s")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        std::fs::create_dir_all(state.join("workspaces"))
+            .map_err(|source| Failure::File { path: state.clone(), source })?;
+        let line = process::line(&command);
+        let failed = |reason: String| Failure::Program { line: line.clone(), reason };
+        let child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let node = Self { child, port, folder: state };
+        for _ in 0..LOOKS {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Ok(node);
+            }
+            sleep(PAUSE);
+        }
+        Err(failed("does not listen in time".to_owned()))
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/mcp", self.port)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
