@@ -68,10 +68,7 @@ pub(crate) fn sandbox(isolation: Option<Isolation>, sandbox: Option<&SandboxSpec
     {
         return Err(Fault::invalid("sandbox.isolation", inner.as_str(), "the same as `isolation`, or absent"));
     }
-    match spec.network.as_deref() {
-        None | Some("none" | "egress") => Ok(()),
-        Some(other) => Err(Fault::invalid("sandbox.network", other, "none, egress")),
-    }
+    hearth_library::check_sandbox(spec).map_err(|fault| Fault::invalid(fault.field, &fault.value, fault.allowed))
 }
 
 pub(crate) fn page_limit(limit: Option<u32>) -> Result<u32, Fault> {

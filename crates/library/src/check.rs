@@ -75,14 +75,22 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Vec<FieldFault>> {
             wrong(field, shorten(value), "an object");
         }
     }
-    if let Some((value, allowed)) = definition.sandbox.as_ref().and_then(sandbox_fault) {
-        wrong("sandbox", value, allowed);
+    if let Some(Err(fault)) = definition.sandbox.as_ref().map(check_sandbox) {
+        wrong(fault.field, fault.value, fault.allowed);
     }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 fn shorten(value: &Value) -> String {
     value.to_string().chars().take(120).collect()
+}
+
+/// Checks a `sandbox` object, wherever it is an argument.
+pub fn check_sandbox(sandbox: &SandboxSpec) -> Result<(), FieldFault> {
+    match sandbox_fault(sandbox) {
+        Some((value, allowed)) => Err(FieldFault { field: "sandbox", value, allowed }),
+        None => Ok(()),
+    }
 }
 
 fn sandbox_fault(sandbox: &SandboxSpec) -> Option<(String, &'static str)> {

@@ -18,7 +18,7 @@ mod skill_file;
 
 pub use catalogue::{Catalogue, Origin, RESERVED_NAMES};
 pub use ceiling::{PatternError, check_ceiling, check_pattern, covers};
-pub use check::{FieldFault, check, check_agent_name, check_skill_name};
+pub use check::{FieldFault, check, check_agent_name, check_sandbox, check_skill_name};
 pub use fields::DefinitionFields;
 pub use file_error::FileError;
 pub use folder::{Library, MAX_FILE_BYTES, SourceFile, load, parse};

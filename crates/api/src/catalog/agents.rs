@@ -37,7 +37,16 @@ fn checked(definition: AgentDefinition) -> Result<AgentDefinition, Fault> {
         Some(fault) => Fault::invalid(fault.field, &fault.value, fault.allowed),
         None => Fault::internal("a definition was refused without a reason"),
     })?;
+    runnable(&definition)?;
     Ok(definition)
+}
+
+/// A program that cannot be read is refused here, as it is in a file.
+fn runnable(definition: &AgentDefinition) -> Result<(), Fault> {
+    let Some(code) = &definition.code else { return Ok(()) };
+    hearth_models::check_code(code).map_err(|error| {
+        Fault::new(FaultCode::InvalidArgument, format!("`code` is not a program that can be run: {error}"))
+    })
 }
 
 impl Hearth {
@@ -134,6 +143,7 @@ impl Hearth {
     ) -> Result<Answer<AgentView>, Fault> {
         let source = self.agent(&caller.principal.tenant, name, None).await?;
         let fork = fork_agent(&source, overrides).map_err(|refusal| refusal.fault())?;
+        runnable(&fork)?;
         let (id, replayed) = self
             .change(caller, |_| Ok((Change::Version { agent: Box::new(fork.clone()) }, definition_id(&fork))))
             .await?;
@@ -152,6 +162,7 @@ impl Hearth {
         let overrides: DefinitionFields = serde_json::from_value(request.overrides.into())
             .map_err(|error| Fault::new(FaultCode::InvalidArgument, format!("the overrides do not fit: {error}")))?;
         let clone = clone_agent(&source, &request.name, overrides).map_err(|refusal| refusal.fault())?;
+        runnable(&clone)?;
         self.put_new(caller, &clone).await
     }
 }
