@@ -89,6 +89,7 @@ async fn append(journal: &SharedJournal, (frame, head): (Frame, RunHead)) -> Res
         append_id: frame.append_id.clone(),
         frame: Bytes::from(frame.encode().map_err(|error| Error::Answer(error.to_string()))?),
         head: Some(head),
+        floor: Position(0),
     };
     Ok(journal.append(append).await.map(drop)?)
 }
@@ -106,6 +107,7 @@ fn parked(run_id: RunId, agent: Arc<AgentDefinition>, now: Timestamp) -> Result<
         append_id: append_id.clone(),
         prev: 0,
         snapshot: 0,
+        floor: 0,
         first_seq,
         at: now,
         events,

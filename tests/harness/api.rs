@@ -127,6 +127,17 @@ impl Api {
         self.post(&format!("/v1/_resident/{id}/close"), json!({})).await.ok()
     }
 
+    /// The sum over all series of one metric; 0 where it was not touched yet.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let reply = self.get("/metrics").await;
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let of_series = |line: &str| {
+            let rest = line.strip_prefix(name)?;
+            rest.starts_with([' ', '{']).then(|| rest.rsplit(' ').next()?.parse::<f64>().ok()).flatten()
+        };
+        reply.text.lines().filter_map(of_series).sum()
+    }
+
     /// The residents that are listed, of one page.
     pub async fn residents(&self, query: &str) -> Vec<Value> {
         let page = self.get(&format!("/v1/_resident?limit=500&{query}")).await.ok();

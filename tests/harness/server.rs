@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -122,6 +122,10 @@ impl Server {
         self.api.clone()
     }
 
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -199,6 +203,22 @@ impl Server {
         assert!(self.child.is_none(), "the server still runs");
         self.launch();
         self.ready().await;
+    }
+
+    /// Changes a setting for the next start.
+    pub fn set(&mut self, name: &str, value: Option<&str>) {
+        self.options.variables.retain(|(known, _)| known != name);
+        self.options.variables.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+    }
+
+    /// Whether it has ended by itself; then it can be started again.
+    pub fn has_ended(&mut self) -> bool {
+        let Some(child) = &mut self.child else { return true };
+        let ended = child.try_wait().expect("a status").is_some();
+        if ended {
+            self.child = None;
+        }
+        ended
     }
 
     /// `kill -9`, and a new start on the same data.

@@ -12,6 +12,7 @@ mod close;
 mod cluster;
 mod code_agents;
 mod crash;
+mod folding;
 mod keys;
 mod lists;
 mod node_mcp;

@@ -1,6 +1,6 @@
 //! The books: every frame that a journal took, judged as it was taken, and what callers were told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hearth_journal::{Append, LogKey, Position};
 use hearth_run_core::laws::{Breach, Laws, TurnEndSeen};
@@ -17,6 +17,8 @@ pub struct Book {
     pub run: Option<Run>,
     pub frames: u64,
     snapshot: u64,
+    snapshots: BTreeSet<u64>,
+    floor: u64,
     prompts: BTreeMap<String, TurnId>,
     /// Input that was steered into a turn.
     steered: BTreeMap<TurnId, Vec<String>>,
@@ -142,12 +144,18 @@ impl Book {
             let (found, known) = (frame.snapshot, self.snapshot);
             return breach("P2", format!("a frame names the snapshot at {found}; the last one is at {known}"));
         }
+        if frame.floor < self.floor || (frame.floor > self.floor && !self.snapshots.contains(&frame.floor)) {
+            let (found, known) = (frame.floor, self.floor);
+            return breach("P2", format!("a frame lets reading begin at {found}, no snapshot or before {known}"));
+        }
+        self.floor = frame.floor;
         self.frames = position.0;
         if frame.is_snapshot() {
             self.snapshot = position.0;
+            self.snapshots.insert(position.0);
         }
         self.laws.take(&frame)?;
-        if let (Some(Event::Snapshot { run: snapshot }), Some(run)) = (frame.events.first(), &self.run)
+        if let (Some(Event::Snapshot { run: snapshot, .. }), Some(run)) = (frame.events.first(), &self.run)
             && snapshot.as_ref() != run
         {
             return breach("P2", "a snapshot is not what the frames before it give".to_owned());

@@ -106,6 +106,10 @@ impl Journal for Breakable {
         Ok(frames.into_iter().map(|stored| self.seen(stored)).collect())
     }
 
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        self.journal.trim(key, limit).await
+    }
+
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {
         self.journal.last(key).await
     }

@@ -25,6 +25,8 @@ use crate::world::{Line, World};
 
 pub const LEASE: Duration = Duration::from_secs(3);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Few, so that journals are folded while runs go on.
+const KEEP_EVENTS: u64 = 40;
 const CONCURRENT_STEPS: usize = 64;
 /// Resident children of one run: few, so that the cap is met.
 pub const MAX_RESIDENTS: u32 = 3;
@@ -152,6 +154,7 @@ impl Cluster {
             hearth_residency::Options {
                 replica: replica.clone(),
                 passivate_after: world.plan.passivate_after,
+                keep_events: KEEP_EVENTS,
                 sweep_every: SWEEP_EVERY,
                 lease: LEASE,
                 url: None,

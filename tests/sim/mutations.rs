@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::run;
 
 /// Seeds within which a break must show.
-const WITHIN: u64 = 400;
+const WITHIN: u64 = 1_200;
 
 /// No driver reports one call twice to one activation: the random histories of the state machine
 /// notice this, and no cluster can.

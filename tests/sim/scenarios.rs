@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::cluster::{Cluster, LEASE, Member};
 use crate::command::{Answer, Command};
 use crate::gate::Power;
-use crate::plan::Plan;
+use crate::plan::{Fault, Plan};
 use crate::script::{Call, Script, StepScript};
 use crate::world::{Peer, World};
 
@@ -20,13 +20,17 @@ const SCHEDULES: u64 = 40;
 
 /// Plays a scenario under several schedules; a breach of any promise fails it.
 fn scene<F: Future<Output = ()>>(replicas: usize, play: impl Fn(Arc<Cluster>, Client) -> F) {
+    scene_with(Vec::new(), replicas, play);
+}
+
+fn scene_with<F: Future<Output = ()>>(faults: Vec<Fault>, replicas: usize, play: impl Fn(Arc<Cluster>, Client) -> F) {
     for seed in 0..SCHEDULES {
         let hour = Duration::from_secs(3_600);
         let plan = Plan {
             replicas,
             clients: 0,
             commands: 0,
-            faults: Vec::new(),
+            faults: faults.clone(),
             misfortunes: 0,
             idle_ttl: hour,
             passivate_after: hour,
@@ -352,4 +356,38 @@ fn callers_that_go_away_while_runs_are_taken_up_leave_nothing_behind() {
         let active = runs.iter().filter(|run| other.residents.is_active(run)).count();
         assert_eq!(other.residents.row().active, active as u64, "runs that nobody took up are counted");
     });
+}
+
+#[test]
+fn t41_a_lost_acknowledgement_leaves_one_decision_when_cancel_and_completion_race() {
+    let met = Cell::new(0);
+    scene_with(vec![Fault::FlakyJournal], 1, async |cluster, client| {
+        let owner = cluster.member(0).unwrap();
+        let (run, first, _) = turn_of(&ask(&client, &owner, open("first", 0), "k").await);
+        until(&cluster, "the first turn has ended", |cluster| has_ended(cluster, &run, &first)).await;
+        for n in 0..12 {
+            let sending = ask(&client, &owner, send(&run, &format!("turn{n}"), 30, 0), &format!("s{n}")).await;
+            let (_, turn, outcome) = turn_of(&sending);
+            assert!(outcome.is_some(), "{sending:?}");
+            let racing = ask(&client, &owner, send(&run, &format!("raced{n}"), 30, 1), &format!("r{n}")).await;
+            let (_, raced, _) = turn_of(&racing);
+            tokio::time::sleep(Duration::from_millis(20 + cluster.world.below(20))).await;
+            let cancel = Command::Cancel { run: run.clone(), turn: Some(raced.clone()) };
+            let Answer::Cancelled { envelope, stopped } = ask(&client, &owner, cancel, &format!("c{n}")).await else {
+                panic!("a cancel is answered")
+            };
+            until(&cluster, "the raced turn has ended", |cluster| has_ended(cluster, &run, &raced)).await;
+            let poll = Command::Poll { run: run.clone(), turn: Some(raced.clone()), wait_ms: 0 };
+            let (_, _, outcome) = turn_of(&ask(&client, &owner, poll, "-").await);
+            // The books refuse a turn that ends twice; what is told is what stands.
+            let stopped_it = outcome == Some(TurnOutcome::Cancelled);
+            assert_eq!((stopped, envelope.turn_id.as_ref()), (stopped_it, Some(&raced)), "{turn} before, {outcome:?}");
+        }
+        assert_eq!(epoch(&cluster, &run), 1, "it took itself for fenced\n{}", cluster.world.story.text());
+        let story = cluster.world.story.text();
+        let lines: Vec<&str> = story.lines().collect();
+        let lost = |pair: &&[&str]| pair[0].contains("answer will be lost") && pair[1].contains("TurnEnded");
+        met.set(met.get() + lines.windows(2).filter(lost).count());
+    });
+    assert!(met.get() > 20, "an acknowledgement of a turn's end was lost only {} times", met.get());
 }

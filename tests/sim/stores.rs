@@ -47,6 +47,10 @@ impl Journal for Booked {
         self.store.read(key, after, limit).await
     }
 
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        self.store.trim(key, limit).await
+    }
+
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {
         self.store.last(key).await
     }
@@ -114,7 +118,10 @@ fn brief(event: &hearth_run_core::Event) -> String {
 pub fn flaky_journal<J: Journal>(journal: J, world: &Arc<World>) -> FaultyJournal<J> {
     let world = world.clone();
     FaultyJournal::new(journal, move |operation| match operation {
-        Operation::Append(_) if world.befalls(Fault::FlakyJournal, 60) => Fate::LoseAnswer,
+        Operation::Append(append) if world.befalls(Fault::FlakyJournal, 60) => {
+            world.story.tell(|| format!("journal: {}: the next answer will be lost", append.key));
+            Fate::LoseAnswer
+        }
         Operation::Append(_) if world.befalls(Fault::FlakyJournal, 60) => Fate::LoseRequest,
         _ if world.befalls(Fault::FlakyJournal, 40) => Fate::Refuse,
         _ if world.befalls(Fault::FlakyJournal, 40) => Fate::Delay(Duration::from_millis(world.below(900))),
@@ -148,6 +155,10 @@ impl<J: Journal> Journal for FarJournal<J> {
 
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
         self.carry(self.journal.read(key, after, limit)).await
+    }
+
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        self.carry(self.journal.trim(key, limit)).await
     }
 
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {

@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, LogKey, Position, RunHead};
 use hearth_residency::{Created, Error};
-use hearth_run_core::{KeyResult, Run, RunSpec};
-use hearth_types::{Fault, FaultCode, InputMode, RunId, SessionId, Tenant};
+use hearth_run_core::{KeyResult, KeyUse, Run, RunSpec};
+use hearth_types::{Fault, FaultCode, InputMode, RunId, SessionId, Tenant, TurnId};
 use serde::{Deserialize, Serialize};
 
 use crate::answers::{Answer, RunAnswer, Transcript};
@@ -23,11 +23,16 @@ const JOIN_TRIES: usize = 8;
 struct Joined {
     v: u32,
     run_id: RunId,
+    /// The key that the run is begun with: who repeats it finds the run, whatever became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<KeyUse>,
 }
 
 /// The runs of a session, oldest first, and the position of its log.
 struct Members {
     runs: Vec<RunId>,
+    /// The key of the newest.
+    last_key: Option<KeyUse>,
     position: Position,
 }
 
@@ -46,12 +51,14 @@ impl Hearth {
         {
             runs.push(first);
         }
+        let mut last_key = None;
         for frame in frames {
             let joined: Joined = serde_json::from_slice(&frame.frame)
                 .map_err(|error| Fault::internal(format!("the log of a session is damaged: {error}")))?;
             runs.push(joined.run_id);
+            last_key = joined.key;
         }
-        Ok(Members { runs, position })
+        Ok(Members { runs, last_key, position })
     }
 
     /// Makes `spec`'s run the newest of the session. Refused while another run of it is live.
@@ -67,9 +74,9 @@ impl Hearth {
                 return Ok(());
             }
             if let Some(last) = members.runs.last() {
-                self.refuse_if_live(caller, last, spec).await?;
+                self.refuse_if_live(caller, last, members.last_key, spec).await?;
             }
-            let joined = Joined { v: 1, run_id: spec.run_id.clone() };
+            let joined = Joined { v: 1, run_id: spec.run_id.clone(), key: spec.key.clone() };
             let frame = serde_json::to_vec(&joined).map_err(|error| Fault::internal(error.to_string()))?;
             let append = Append {
                 key: LogKey::Session(spec.tenant.clone(), session_id.clone()),
@@ -77,6 +84,7 @@ impl Hearth {
                 append_id: format!("join.{}", spec.run_id),
                 frame: Bytes::from(frame),
                 head: None,
+                floor: Position(0),
             };
             match self.deps.journal.append(append).await {
                 Ok(_) => return Ok(()),
@@ -88,15 +96,23 @@ impl Hearth {
     }
 
     /// A run that joined but has not begun is ended before it can: its journal begins closed.
-    async fn refuse_if_live(&self, caller: &Caller, last: &RunId, spec: &RunSpec) -> Result<(), Fault> {
+    async fn refuse_if_live(
+        &self,
+        caller: &Caller,
+        last: &RunId,
+        key: Option<KeyUse>,
+        spec: &RunSpec,
+    ) -> Result<(), Fault> {
         let run = match self.residents().look(last).await {
             Ok((run, _)) => run,
             Err(Error::NotFound) => {
                 let mut ended = spec.clone();
                 ended.run_id = last.clone();
                 ended.root_run_id = last.clone();
-                ended.key = None;
-                match self.residents().create_closed(ended, None).await? {
+                // Whoever began it and repeats its key is told that its turn never started.
+                let first = key.as_ref().map(|_| (TurnId::derive(&["first", last.as_str()]), String::new()));
+                ended.key = key;
+                match self.residents().create_closed(ended, first).await? {
                     Created::New => return Ok(()),
                     Created::Existing(run) => run,
                 }
@@ -237,17 +253,15 @@ impl Hearth {
         let limit = check::page_limit(page.limit)? as usize;
         let skip = cursor::decode_offset(page.cursor.as_deref())?;
         let (session_id, members, _) = self.session_for(caller, session).await?;
-        let mut messages = Vec::new();
-        let mut seen = 0;
+        // One more than is shown, to know whether there are more.
+        let mut pages = transcript::Pages::new(skip, limit + 1);
         for run_id in members {
-            if messages.len() > limit {
+            if pages.are_full() {
                 break;
             }
-            let of_run = transcript::messages(&*self.deps.journal, &run_id).await?;
-            let from = skip.saturating_sub(seen).min(of_run.len());
-            seen += of_run.len();
-            messages.extend(of_run.into_iter().skip(from).take(limit + 1 - messages.len()));
+            pages.read(&*self.deps.journal, &run_id).await?;
         }
+        let mut messages = pages.messages;
         let more = messages.len() > limit;
         messages.truncate(limit);
         let next_cursor = more.then(|| cursor::encode_offset(skip + limit));

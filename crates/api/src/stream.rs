@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 
 use futures::stream::{BoxStream, StreamExt};
 use hearth_bus::{Subject, Subscription};
-use hearth_journal::{Position, SharedJournal};
-use hearth_residency::{LiveItem, each_frame};
-use hearth_run_core::{Event, Frame, Recorded};
+use hearth_journal::{LogKey, Position, SharedJournal};
+use hearth_residency::{Error, LiveItem};
+use hearth_run_core::{Event, Frame, Recorded, Run};
 use hearth_types::{Fault, RunId, RunState, Seq, Timestamp, TurnId};
 use serde_json::{Value, json};
 
 use crate::answers::StreamEvent;
 use crate::{Caller, Hearth, StreamFrom};
 
+/// Frames that one read asks for; what it gives waits in memory until the reader takes it.
+const BATCH: usize = 64;
 /// Without a word from the bus for this long, the journal is asked: a lost event costs a delay, never
 /// the event.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -96,18 +98,15 @@ impl Reader {
     }
 
     async fn read_journal(&mut self) -> Result<(), Fault> {
-        let (journal, run_id, after) = (self.journal.clone(), self.run_id.clone(), self.position);
-        let mut frames = Vec::new();
-        let position = each_frame(&*journal, &run_id, after, |frame| {
-            frames.push(frame);
-            Ok(())
-        })
-        .await?;
-        for frame in frames {
+        let key = LogKey::Run(self.run_id.clone());
+        let frames = self.journal.read(&key, self.position, BATCH).await.map_err(Error::from)?;
+        self.stale = frames.len() == BATCH;
+        for stored in frames {
+            let run = self.run_id.to_string();
+            let frame = Frame::decode(&stored.frame).map_err(|source| Error::Fold { run, source })?;
+            self.position = stored.position;
             self.give(frame);
         }
-        self.position = position;
-        self.stale = false;
         Ok(())
     }
 
@@ -135,12 +134,26 @@ impl Reader {
         self.next
     }
 
+    /// A snapshot after events that were not given: they were folded into it, and are gone.
+    fn resync(&mut self, recorded: &Recorded, run: &Run) {
+        self.next = recorded.seq.next();
+        self.live_turn = run.current.as_ref().map(|turn| turn.turn_id.clone());
+        let data =
+            json!({ "seq": recorded.seq, "run_id": self.run_id, "at": timestamp(recorded.at), "run": folded(run) });
+        self.ready.push_back(StreamEvent { id: Some(recorded.seq.0), name: "resync", data });
+    }
+
     fn give(&mut self, frame: Frame) {
+        let skips = frame.first_seq > self.next;
         let mut step_text = String::new();
         for recorded in frame.recorded() {
             // What a run hears of its children after its own end is not told: `done` is the last word.
             if self.over {
                 return;
+            }
+            if let (true, Event::Snapshot { run, .. }) = (skips, &recorded.event) {
+                self.resync(&recorded, run);
+                continue;
             }
             if let Event::Text { text, .. } = &recorded.event {
                 step_text.clone_from(text);
@@ -174,6 +187,32 @@ fn shown(run_id: &RunId, recorded: Recorded, step_text: &str) -> Option<StreamEv
         data["turn_id"] = turn_id.as_str().into();
     }
     Some(StreamEvent { id: Some(seq.0), name, data })
+}
+
+/// The folded state as a reader needs it to go on from.
+fn folded(run: &Run) -> Value {
+    let spec = &run.spec;
+    let mut data = json!({
+        "session_id": spec.session_id, "agent": spec.agent.name, "root_run_id": spec.root_run_id,
+        "parent_run_id": spec.parent.as_ref().map(|parent| &parent.run_id), "resident": spec.interactive,
+        "state": run.state, "turns": run.turns, "queued": run.queue.len(),
+        "usage": { "input_tokens": run.usage.input_tokens, "output_tokens": run.usage.output_tokens },
+        "turn": null, "last_turn": null,
+    });
+    if let Some(turn) = &run.current {
+        let open: Vec<Value> = turn.open_calls().map(|call| json!({ "call_id": call.id, "name": call.name })).collect();
+        data["turn"] = json!({
+            "turn_id": turn.turn_id, "started_at": timestamp(turn.started_at), "text": turn.text_so_far(),
+            "open_calls": open,
+        });
+    }
+    if let Some(turn) = run.last_ended() {
+        data["last_turn"] = json!({
+            "turn_id": turn.turn_id, "outcome": turn.outcome, "output": turn.output, "truncated": turn.truncated,
+            "ended_at": timestamp(turn.ended_at),
+        });
+    }
+    data
 }
 
 fn timestamp(at: Timestamp) -> Value {

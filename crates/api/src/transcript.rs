@@ -1,26 +1,58 @@
-//! The conversation of a run as its journal tells it.
+//! The conversation of a run as its journal and its history tell it.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use hearth_journal::Journal;
-use hearth_residency::each_frame;
+use hearth_residency::each_event;
 use hearth_run_core::Event;
 use hearth_types::{Fault, RunId, Timestamp, TurnId};
 use serde_json::{Value, json};
 
 use crate::answers::TranscriptMessage;
 
+/// The messages of several runs, one after the other, that one page shows. Others are counted only.
+pub(crate) struct Pages {
+    skip: usize,
+    limit: usize,
+    pub messages: Vec<TranscriptMessage>,
+}
+
+impl Pages {
+    pub fn new(skip: usize, limit: usize) -> Self {
+        Self { skip, limit, messages: Vec::new() }
+    }
+
+    pub fn are_full(&self) -> bool {
+        self.messages.len() >= self.limit
+    }
+
+    pub async fn read(&mut self, journal: &dyn Journal, run_id: &RunId) -> Result<(), Fault> {
+        let mut writer = Writer { run_id, pages: self, prompts: HashMap::new(), text: String::new() };
+        let visit = |recorded: hearth_run_core::Recorded| {
+            writer.write(recorded.event, recorded.at);
+            if writer.pages.are_full() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        Ok(each_event(journal, run_id, visit).await?)
+    }
+}
+
 struct Writer<'r> {
     run_id: &'r RunId,
-    messages: Vec<TranscriptMessage>,
+    pages: &'r mut Pages,
+    /// Of the turns that have not started.
     prompts: HashMap<TurnId, String>,
     text: String,
 }
 
 impl Writer<'_> {
     fn push(&mut self, role: &str, content: Value, turn_id: TurnId, at: Timestamp) {
+        if self.pages.skip > 0 {
+            self.pages.skip -= 1;
+            return;
+        }
         let (role, run_id) = (role.to_owned(), self.run_id.clone());
-        self.messages.push(TranscriptMessage { role, content, run_id, turn_id: Some(turn_id), at });
+        self.pages.messages.push(TranscriptMessage { role, content, run_id, turn_id: Some(turn_id), at });
     }
 
     fn write(&mut self, event: Event, at: Timestamp) {
@@ -58,17 +90,4 @@ impl Writer<'_> {
             _ => {}
         }
     }
-}
-
-pub(crate) async fn messages(journal: &dyn Journal, run_id: &RunId) -> Result<Vec<TranscriptMessage>, Fault> {
-    let mut writer = Writer { run_id, messages: Vec::new(), prompts: HashMap::new(), text: String::new() };
-    each_frame(journal, run_id, hearth_journal::Position(0), |frame| {
-        let at = frame.at;
-        for event in frame.events {
-            writer.write(event, at);
-        }
-        Ok(())
-    })
-    .await?;
-    Ok(writer.messages)
 }

@@ -78,6 +78,7 @@ async fn append(journal: &SqliteJournal, expected: Position, head: RunHead) -> O
         append_id: format!("{}-{expected}", head.run_id),
         frame: Bytes::from(vec![b'x'; 600]),
         head: Some(head),
+        floor: Position(0),
     };
     Ok(journal.append(append).await?)
 }

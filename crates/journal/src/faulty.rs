@@ -12,17 +12,18 @@ use crate::{Append, Error, HeadPage, HeadQuery, Journal, LogKey, Position, RunHe
 pub enum Operation<'a> {
     Append(&'a Append),
     Read,
+    Trim,
 }
 
 /// What becomes of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Pass,
-    /// Stored, but the caller hears [`Error::Unknown`].
+    /// Done, but the caller hears [`Error::Unknown`].
     LoseAnswer,
-    /// Not stored, and the caller hears [`Error::Unknown`].
+    /// Not done, and the caller hears [`Error::Unknown`].
     LoseRequest,
-    /// Not stored, and the caller hears [`Error::Unavailable`]. A read can end in this way only.
+    /// Not done, and the caller hears [`Error::Unavailable`]. A read can end in this way only.
     Refuse,
     /// Passes after a while.
     Delay(Duration),
@@ -117,6 +118,21 @@ impl<J: Journal> Journal for FaultyJournal<J> {
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
         self.read_fate().await?;
         self.inner.read(key, after, limit).await
+    }
+
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        match (self.decide)(Operation::Trim) {
+            Fate::Pass => self.inner.trim(key, limit).await,
+            Fate::LoseAnswer => match self.inner.trim(key, limit).await {
+                Ok(_) | Err(_) => Err(lost()),
+            },
+            Fate::LoseRequest => Err(lost()),
+            Fate::Refuse => Err(refused()),
+            Fate::Delay(span) => {
+                tokio::time::sleep(span).await;
+                self.inner.trim(key, limit).await
+            }
+        }
     }
 
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {

@@ -6,6 +6,8 @@
 mod admission;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+#[cfg(debug_assertions)]
+mod crash;
 mod error;
 mod faulty;
 mod head;
@@ -20,6 +22,8 @@ mod sqlite;
 #[cfg(test)]
 mod tests;
 
+#[cfg(debug_assertions)]
+pub use crash::{CrashPoint, CrashingJournal};
 pub use error::Error;
 pub use faulty::{Fate, FaultyJournal, Odds, Operation};
 pub use head::{HeadPage, HeadQuery, RunHead};

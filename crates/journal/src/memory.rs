@@ -1,6 +1,6 @@
 //! A journal in memory, for tests and the simulation: the semantics of the others, no durability.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -24,13 +24,16 @@ struct Store {
 
 #[derive(Debug, Default)]
 struct Log {
-    frames: Vec<Bytes>,
+    frames: VecDeque<Bytes>,
+    /// Frames that were removed.
+    removed: u64,
+    floor: Position,
     last_append_id: String,
 }
 
 impl Log {
     fn last(&self) -> Position {
-        Position(self.frames.len() as u64)
+        Position(self.removed + self.frames.len() as u64)
     }
 }
 
@@ -60,7 +63,8 @@ impl Journal for MemoryJournal {
             return Err(Error::Fenced { last });
         }
         let log = store.logs.entry(append.key).or_default();
-        log.frames.push(append.frame);
+        log.frames.push_back(append.frame);
+        log.floor = log.floor.max(append.floor);
         log.last_append_id = append.append_id;
         let position = log.last();
         if let Some(head) = append.head {
@@ -72,9 +76,20 @@ impl Journal for MemoryJournal {
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
         let store = self.store();
         let Some(log) = store.logs.get(key) else { return Ok(Vec::new()) };
-        let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
-        let numbered = (1u64..).zip(&log.frames).skip(skip).take(limit);
+        let after = after.0.max(log.floor.0.saturating_sub(1));
+        let skip = usize::try_from(after.saturating_sub(log.removed)).unwrap_or(usize::MAX);
+        let numbered = (log.removed + 1..).zip(&log.frames).skip(skip).take(limit);
         Ok(numbered.map(|(n, frame)| StoredFrame { position: Position(n), frame: frame.clone() }).collect())
+    }
+
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        let mut store = self.store();
+        let Some(log) = store.logs.get_mut(key) else { return Ok(0) };
+        let before = log.floor.0.saturating_sub(1 + log.removed);
+        let going = usize::try_from(before).unwrap_or(usize::MAX).min(limit);
+        log.frames.drain(..going);
+        log.removed += going as u64;
+        Ok(going as u64)
     }
 
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use hearth_telemetry::metrics::{self, Histogram, IntCounterVec, IntGauge};
+use hearth_telemetry::metrics::{self, Histogram, IntCounter, IntCounterVec, IntGauge};
 
 use crate::Error;
 
@@ -21,6 +21,9 @@ static BATCH_APPENDS: LazyLock<Histogram> = LazyLock::new(|| {
 });
 static QUEUE_DEPTH: LazyLock<IntGauge> =
     LazyLock::new(|| metrics::gauge("hearth_journal_queue_depth", "Appends that wait for their commit."));
+static TRIMMED: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_journal_trimmed_frames_total", "Frames before a log's floor that were removed.")
+});
 static ERRORS: LazyLock<IntCounterVec> = LazyLock::new(|| {
     metrics::counter_vec(
         "hearth_journal_errors_total",
@@ -36,6 +39,10 @@ pub(crate) fn appended(took: Duration) {
 #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^52")]
 pub(crate) fn committed(appends: usize) {
     BATCH_APPENDS.observe(appends as f64);
+}
+
+pub(crate) fn trimmed(frames: u64) {
+    TRIMMED.inc_by(frames);
 }
 
 pub(crate) fn queued() {

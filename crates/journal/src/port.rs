@@ -18,6 +18,8 @@ pub enum LogKey {
     Session(Tenant, SessionId),
     /// The dynamic agent and skill definitions of one tenant.
     Catalog(Tenant),
+    /// What is still asked for of the frames that were removed from a run's log.
+    History(RunId),
 }
 
 impl fmt::Display for LogKey {
@@ -26,6 +28,7 @@ impl fmt::Display for LogKey {
             Self::Run(run) => write!(f, "run/{run}"),
             Self::Session(tenant, session) => write!(f, "session/{tenant}/{session}"),
             Self::Catalog(tenant) => write!(f, "catalog/{tenant}"),
+            Self::History(run) => write!(f, "history/{run}"),
         }
     }
 }
@@ -52,14 +55,23 @@ pub struct Append {
     pub frame: Bytes,
     /// The run's new row in the index; `None` leaves it as it is. For logs of runs only.
     pub head: Option<RunHead>,
+    /// Where reading the log begins from now on: the position of one of its frames, which needs none
+    /// of those before it; zero for all of them. Never lower than the frame before said.
+    pub floor: Position,
 }
 
 impl Append {
-    /// What every adapter refuses before it asks its store: a frame over `limit`, and a head that is
-    /// not that of the log's run (a mistake of the caller that would show one run as another).
+    /// What every adapter refuses before it asks its store: a frame over `limit`, and two mistakes of
+    /// the caller: a head that would show one run as another, and a floor that would empty the log.
     pub(crate) fn check(&self, limit: usize) -> Result<(), Error> {
         if self.frame.len() > limit {
             return Err(Error::TooLarge { bytes: self.frame.len(), limit });
+        }
+        if self.floor > self.expected {
+            return Err(Error::Corrupt {
+                place: self.key.to_string(),
+                reason: format!("the append sets the floor {}, after the last frame {}", self.floor, self.expected),
+            });
         }
         match (&self.head, &self.key) {
             (Some(head), LogKey::Run(run)) if head.run_id == *run => Ok(()),
@@ -87,7 +99,11 @@ pub struct StoredFrame {
 /// - **Durability.** An acknowledged frame survives the death of any process.
 /// - **Idempotence.** An append whose `append_id` is that of the log's last frame returns that frame's
 ///   position and changes nothing.
-/// - **Atomicity.** A frame and its head become visible together, or neither does.
+/// - **Atomicity.** A frame, its head and its floor become visible together, or none does.
+/// - **Floor.** Frames before a log's floor are not returned, whether they are there or not: a read from
+///   before it begins at it. Only an append raises it, so the fence guards it: an activation that was
+///   superseded cannot, and what may be removed was declared so by the lineage that stands. A frame that
+///   is missing at the floor or after it is damage, and reported as such.
 /// - **Cancelling** (dropping the future of) an append leaves its outcome unknown. Cancelling a read
 ///   leaves nothing behind.
 #[async_trait]
@@ -96,6 +112,12 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The frames after `after`, oldest first, up to `limit` of them.
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error>;
+
+    /// Removes frames before the log's floor, oldest first, up to `limit` of them; how many it removed.
+    /// Fewer than `limit`: none is left. The last frame always stays, and with it the fence. After an
+    /// error or a cancelled call some may be gone; calling again goes on. Anyone may call it: what it
+    /// may remove is in the log.
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error>;
 
     /// The position of the log's last frame; zero when it has none.
     async fn last(&self, key: &LogKey) -> Result<Position, Error>;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use hearth_bus::Subject;
 use hearth_engine::{LiveOutput, Stopped, ToolAck};
+use hearth_journal::Position;
 use hearth_run_core::{Command, Decision, Event, Reply, Run, StepReport, ToolReport, pending_effects};
 use hearth_types::{Envelope, RunState, TurnId};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -15,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::live::LiveItem;
 use crate::log::{Log, head};
 use crate::residents::{Inner, Residents};
-use crate::{Error, effects, metrics};
+use crate::{Error, effects, folding, metrics};
 
 /// Callers that wait for a turn of one run at the most.
 const MAX_WAITERS: usize = 4_096;
@@ -59,6 +60,10 @@ pub(crate) enum Message {
     AwaitEnd {
         reply: oneshot::Sender<(RunState, u64)>,
     },
+    /// The run's history holds what the frames before this snapshot said.
+    Folded {
+        floor: Position,
+    },
     /// Ends the activation: the journal shows a newer one.
     Superseded,
     /// Ends the activation if the run is parked and nobody waits.
@@ -89,6 +94,8 @@ pub(crate) struct State {
     end_waiters: Vec<oneshot::Sender<(RunState, u64)>>,
     parked: Arc<AtomicI64>,
     draining: bool,
+    /// The next frame raises the journal's floor, and then frames can be removed.
+    trims: bool,
     /// The activation is over: what it holds may not be what the journal holds.
     over: bool,
 }
@@ -112,6 +119,7 @@ impl Actor for ResidentActor {
             end_waiters: Vec::new(),
             parked: start.parked,
             draining: false,
+            trims: false,
             over: false,
         };
         let under_way = pending_effects(&state.run);
@@ -166,6 +174,10 @@ impl Actor for ResidentActor {
                 } else if state.end_waiters.len() < MAX_WAITERS {
                     state.end_waiters.push(reply);
                 }
+            }
+            Message::Folded { floor } => {
+                state.log.raise_floor(floor);
+                state.trims = true;
             }
             Message::Superseded => state.end(&myself, "superseded"),
             Message::Passivate => {
@@ -222,9 +234,13 @@ impl State {
 
     /// A snapshot is a frame like any other, by the same fence.
     async fn snapshot(&mut self, myself: &ActorRef<Message>) {
-        let snapshot = Event::Snapshot { run: Box::new(self.run.clone()) };
-        match self.commit(vec![snapshot]).await {
-            Ok(()) => metrics::SNAPSHOTS.inc(),
+        match self.commit(vec![self.log.snapshot_of(&self.run)]).await {
+            Ok(()) => {
+                metrics::SNAPSHOTS.inc();
+                if let Some(mark) = self.log.foldable(self.run.seq, self.inner.options.keep_events) {
+                    folding::extend_history(&self.inner, self.run.spec.run_id.clone(), mark, myself.clone());
+                }
+            }
             Err(error) => self.step_down(myself, &error),
         }
     }
@@ -239,6 +255,9 @@ impl State {
             self.run.apply(&recorded);
         }
         self.log.append(&frame, head(&self.run)).await?;
+        if std::mem::take(&mut self.trims) {
+            folding::trim(&self.inner, self.run.spec.run_id.clone());
+        }
         if turn_ends && let (Some(started_at), Some(turn)) = (started_at, self.run.last_ended()) {
             metrics::TURN_SECONDS.observe(turn.ended_at.since(started_at).as_secs_f64());
             metrics::TURNS_ENDED.with_label_values(&[turn.outcome.as_str()]).inc();

@@ -1,30 +1,220 @@
-//! What the folded state no longer holds, read from the journal.
+//! What was said and done in a run, from its beginning: the folded state does not hold it. It is in the
+//! run's history as far as the journal was folded, and in the journal from there on.
 
-use hearth_journal::{Journal, Position};
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use hearth_journal::{Append, Journal, LogKey, Position};
 use hearth_models::{Message, MessageRole};
-use hearth_run_core::{Event, Frame, Run};
-use hearth_types::{Envelope, RunId, TurnId};
+use hearth_run_core::{EndedTurn, Event, FrameError, Recorded, Run};
+use hearth_types::{Envelope, RunId, Seq, TurnId};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Error;
-use crate::log::each_frame;
+use crate::log::{READ_BATCH, decode};
+
+/// Pages of a history that one read asks for.
+const PAGES: usize = 16;
+/// A page is full at so many bytes of frames that it takes the place of.
+const PAGE_BYTES: usize = 512 * 1024;
+
+/// The events of many frames that readers still ask for.
+#[derive(Debug, Serialize, Deserialize)]
+struct Page {
+    v: u32,
+    /// The events that it stands for, whether it holds them or not.
+    first: Seq,
+    through: Seq,
+    events: Vec<Recorded>,
+}
+
+impl Page {
+    fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Self, Error> {
+        hearth_types::from_own_json(bytes)
+            .map_err(|error| Error::Fold { run: run_id.to_string(), source: FrameError::Malformed(error) })
+    }
+}
+
+/// Visits what was said and done, in order, until the visitor has enough. Of what was folded away the
+/// events that [`Event::is_history`] names are left, of the rest all.
+pub async fn each_event(
+    journal: &dyn Journal,
+    run_id: &RunId,
+    mut visit: impl FnMut(Recorded) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let mut told = Seq(0);
+    let (mut page_at, mut frame_at) = (Position(0), Position(0));
+    loop {
+        let before = told;
+        if each_page(journal, run_id, &mut page_at, &mut told, &mut visit).await?.is_break() {
+            return Ok(());
+        }
+        match each_frame(journal, run_id, &mut frame_at, &mut told, &mut visit).await? {
+            None => return Ok(()),
+            // Folded away between the two looks: the history has it now.
+            Some(_) if told > before => {}
+            Some(found) => {
+                let source = FrameError::Gap { expected: told.next(), found };
+                return Err(Error::Fold { run: run_id.to_string(), source });
+            }
+        }
+    }
+}
+
+async fn each_page(
+    journal: &dyn Journal,
+    run_id: &RunId,
+    after: &mut Position,
+    told: &mut Seq,
+    visit: &mut impl FnMut(Recorded) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
+    let key = LogKey::History(run_id.clone());
+    loop {
+        let pages = journal.read(&key, *after, PAGES).await?;
+        let whole = pages.len() == PAGES;
+        for stored in pages {
+            let page = Page::decode(run_id, &stored.frame)?;
+            *after = stored.position;
+            for recorded in page.events {
+                if recorded.seq > *told && visit(recorded).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            *told = page.through.max(*told);
+        }
+        if !whole {
+            return Ok(ControlFlow::Continue(()));
+        }
+    }
+}
+
+/// The number of the first event that does not follow what was told, if there is one.
+async fn each_frame(
+    journal: &dyn Journal,
+    run_id: &RunId,
+    after: &mut Position,
+    told: &mut Seq,
+    visit: &mut impl FnMut(Recorded) -> ControlFlow<()>,
+) -> Result<Option<Seq>, Error> {
+    let key = LogKey::Run(run_id.clone());
+    loop {
+        let frames = journal.read(&key, *after, READ_BATCH).await?;
+        let whole = frames.len() == READ_BATCH;
+        for stored in frames {
+            let frame = decode(run_id, &stored.frame)?;
+            if frame.first_seq > told.next() {
+                return Ok(Some(frame.first_seq));
+            }
+            *after = stored.position;
+            for recorded in frame.recorded() {
+                if recorded.seq <= *told {
+                    continue;
+                }
+                *told = recorded.seq;
+                if visit(recorded).is_break() {
+                    return Ok(None);
+                }
+            }
+        }
+        if !whole {
+            return Ok(None);
+        }
+    }
+}
+
+/// Writes into the history what the frames before `end` say and it does not hold yet. Others may do the
+/// same at the same time: what they write is the same, and the fence lets one of them.
+pub(crate) async fn extend(journal: &dyn Journal, run_id: &RunId, end: Position) -> Result<(), Error> {
+    let (own, log) = (LogKey::History(run_id.clone()), LogKey::Run(run_id.clone()));
+    let mut last = journal.last(&own).await?;
+    let newest = journal.read(&own, Position(last.0.saturating_sub(1)), 1).await?;
+    let mut through = match newest.first() {
+        Some(stored) => Page::decode(run_id, &stored.frame)?.through,
+        None => Seq(0),
+    };
+    let mut page = Page { v: 1, first: through.next(), through, events: Vec::new() };
+    let (mut bytes, mut after) = (0, Position(0));
+    loop {
+        let frames = journal.read(&log, after, READ_BATCH).await?;
+        let ends = frames.len() < READ_BATCH;
+        for stored in frames.into_iter().take_while(|stored| stored.position < end) {
+            after = stored.position;
+            let frame = decode(run_id, &stored.frame)?;
+            if frame.last_seq() <= through {
+                continue;
+            }
+            if frame.first_seq > through.next() {
+                let source = FrameError::Gap { expected: through.next(), found: frame.first_seq };
+                return Err(Error::Fold { run: run_id.to_string(), source });
+            }
+            through = frame.last_seq();
+            bytes += stored.frame.len();
+            page.through = through;
+            page.events.extend(frame.recorded().filter(|recorded| recorded.event.is_history()));
+            if bytes >= PAGE_BYTES {
+                last = append(journal, &own, last, &page).await?;
+                page = Page { v: 1, first: through.next(), through, events: Vec::new() };
+                bytes = 0;
+            }
+        }
+        if ends || after.0 + 1 >= end.0 {
+            break;
+        }
+    }
+    if bytes > 0 {
+        append(journal, &own, last, &page).await?;
+    }
+    Ok(())
+}
+
+async fn append(journal: &dyn Journal, key: &LogKey, last: Position, page: &Page) -> Result<Position, Error> {
+    let encoded = serde_json::to_vec(page)
+        .map_err(|error| Error::Fold { run: key.to_string(), source: FrameError::Malformed(error) })?;
+    let append = Append {
+        key: key.clone(),
+        expected: last,
+        append_id: format!("{}-{}", page.first, page.through),
+        frame: Bytes::from(encoded),
+        head: None,
+        floor: Position(0),
+    };
+    Ok(journal.append(append).await?)
+}
 
 /// The envelope of a turn that ended too long ago to be in the folded state, or that never started.
 /// `None`: the run knows no such turn, or it has not ended.
-pub async fn ended_turn(journal: &dyn Journal, run_id: &RunId, turn_id: &TurnId) -> Result<Option<Envelope>, Error> {
-    let (mut run, mut accepted, mut found) = (None, false, None);
-    each_frame(journal, run_id, Position(0), |frame: Frame| {
-        accepted |=
-            frame.events.iter().any(|event| matches!(event, Event::TurnAccepted { turn_id: id, .. } if id == turn_id));
-        Run::fold(&mut run, frame)?;
-        let ended = run.as_ref().and_then(|run| run.ended.iter().rev().find(|turn| &turn.turn_id == turn_id));
-        if found.is_none() && ended.is_some() {
-            found = ended.cloned();
+pub async fn ended_turn(journal: &dyn Journal, run: &Run, turn_id: &TurnId) -> Result<Option<Envelope>, Error> {
+    let (mut accepted, mut started_at, mut text) = (false, None, String::new());
+    let mut found = None;
+    each_event(journal, &run.spec.run_id, |Recorded { at, event, .. }| {
+        if event.turn_id() != Some(turn_id) {
+            return ControlFlow::Continue(());
         }
-        Ok(())
+        match event {
+            Event::TurnAccepted { .. } => accepted = true,
+            Event::TurnStarted { .. } => started_at = Some(at),
+            Event::Text { text: step, .. } => text = step,
+            Event::StepFinished { .. } => text.clear(),
+            Event::TurnEnded { turn_id, outcome, output, truncated, error, blocker, state } => {
+                found = Some(EndedTurn {
+                    turn_id,
+                    outcome,
+                    output: Some(output.unwrap_or_else(|| std::mem::take(&mut text))),
+                    truncated,
+                    error,
+                    blocker,
+                    state,
+                    started_at: started_at.unwrap_or(at),
+                    ended_at: at,
+                });
+                return ControlFlow::Break(());
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
     })
     .await?;
-    let Some(run) = run else { return Ok(None) };
     Ok(match found {
         Some(turn) => run.ended_envelope(&turn),
         None if accepted && run.state.is_final() => Some(run.never_started(turn_id)),
@@ -37,26 +227,24 @@ pub async fn conversation(journal: &dyn Journal, run_id: &RunId) -> Result<Vec<M
     let mut messages = Vec::new();
     let mut prompts = std::collections::HashMap::new();
     let mut text = String::new();
-    each_frame(journal, run_id, Position(0), |frame: Frame| {
-        for event in frame.events {
-            match event {
-                Event::TurnAccepted { turn_id, prompt, .. } => {
-                    prompts.insert(turn_id, prompt);
-                }
-                Event::TurnStarted { turn_id } => {
-                    let prompt = prompts.remove(&turn_id).unwrap_or_default();
-                    messages.push(Message { role: MessageRole::User, content: Value::String(prompt) });
-                    text.clear();
-                }
-                Event::Text { text: step, .. } => text = step,
-                Event::TurnEnded { output, .. } => {
-                    let output = output.unwrap_or_else(|| std::mem::take(&mut text));
-                    messages.push(Message { role: MessageRole::Assistant, content: Value::String(output) });
-                }
-                _ => {}
+    each_event(journal, run_id, |recorded| {
+        match recorded.event {
+            Event::TurnAccepted { turn_id, prompt, .. } => {
+                prompts.insert(turn_id, prompt);
             }
+            Event::TurnStarted { turn_id } => {
+                let prompt = prompts.remove(&turn_id).unwrap_or_default();
+                messages.push(Message { role: MessageRole::User, content: Value::String(prompt) });
+                text.clear();
+            }
+            Event::Text { text: step, .. } => text = step,
+            Event::TurnEnded { output, .. } => {
+                let output = output.unwrap_or_else(|| std::mem::take(&mut text));
+                messages.push(Message { role: MessageRole::Assistant, content: Value::String(output) });
+            }
+            _ => {}
         }
-        Ok(())
+        ControlFlow::Continue(())
     })
     .await?;
     if messages.last().is_some_and(|message| message.role == MessageRole::User) {

@@ -8,6 +8,7 @@ mod commands;
 mod drain;
 mod effects;
 mod error;
+mod folding;
 mod history;
 mod live;
 mod log;
@@ -23,8 +24,8 @@ mod sweep;
 mod turn_port;
 
 pub use error::Error;
-pub use history::{conversation, ended_turn};
+pub use history::each_event;
 pub use live::LiveItem;
-pub use log::{each_frame, head, read_run};
+pub use log::{head, read_run};
 pub use remote::ask_state;
 pub use residents::{Accepted, Cancelled, Created, Deps, Opened, Options, Residents};

@@ -1,112 +1,74 @@
 //! One run's journal, as its activation writes it: frames, fenced by the position of the last one.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, Journal, LogKey, Position, RunHead, SharedJournal};
-use hearth_run_core::{Event, Frame, Run};
+use hearth_run_core::{Event, Frame, Mark, Run};
 use hearth_types::{Epoch, RunId, Seq, SharedClock};
 
 use crate::{Error, metrics};
 
 /// Frames that one read asks for.
-const READ_BATCH: usize = 256;
+pub(crate) const READ_BATCH: usize = 256;
 /// How long an append whose outcome is open is repeated before the activation gives up.
 const APPEND_PATIENCE: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Frames of a journal that is read from its beginning without a look for a snapshot.
-const SHORT: usize = 64;
-
 /// A run as its journal gives it, and where that ends.
 pub struct Folded {
     pub run: Run,
+    pub place: Place,
+}
+
+/// Where a journal stands, as its last frame and its snapshots say.
+#[derive(Debug, Clone, Default)]
+pub struct Place {
     pub position: Position,
-    /// Where the last snapshot stands; zero for none.
+    /// The last snapshot; zero for none.
     pub snapshot: Position,
+    /// Where reading begins.
+    pub floor: Position,
+    /// The snapshots that reading may begin at, oldest first.
+    pub marks: VecDeque<Mark>,
 }
 
 /// Reads and folds a run's journal, from its last snapshot on; `None` when it is empty.
 pub async fn read_run(journal: &dyn Journal, run_id: &RunId) -> Result<Option<Folded>, Error> {
-    let mut fold = Fold { run_id, run: None, position: Position(0), snapshot: Position(0) };
-    let key = LogKey::Run(run_id.clone());
-    let first = journal.read(&key, Position(0), SHORT).await?;
-    if first.len() == SHORT
-        && let Some(from) = snapshot_before_end(journal, run_id).await?
-    {
-        fold.position = from;
-    } else {
-        for stored in first {
-            fold.take(&stored)?;
-        }
-    }
-    loop {
-        let frames = journal.read(&key, fold.position, READ_BATCH).await?;
-        for stored in &frames {
-            fold.take(stored)?;
-        }
-        if frames.len() < READ_BATCH {
-            let Fold { run, position, snapshot, .. } = fold;
-            return Ok(run.map(|run| Folded { run, position, snapshot }));
-        }
-    }
-}
-
-/// The position right before the last snapshot, as the last frame names it.
-async fn snapshot_before_end(journal: &dyn Journal, run_id: &RunId) -> Result<Option<Position>, Error> {
     let key = LogKey::Run(run_id.clone());
     let last = journal.last(&key).await?;
-    let tail = journal.read(&key, Position(last.0.saturating_sub(1)), 1).await?;
-    let Some(stored) = tail.first() else { return Ok(None) };
-    let frame = decode(run_id, &stored.frame)?;
-    let at = if frame.is_snapshot() { stored.position.0 } else { frame.snapshot };
-    Ok((at > 0).then(|| Position(at - 1)))
-}
-
-struct Fold<'r> {
-    run_id: &'r RunId,
-    run: Option<Run>,
-    position: Position,
-    snapshot: Position,
-}
-
-impl Fold<'_> {
-    fn take(&mut self, stored: &hearth_journal::StoredFrame) -> Result<(), Error> {
-        let frame = decode(self.run_id, &stored.frame)?;
-        self.position = stored.position;
-        if frame.is_snapshot() {
-            self.snapshot = stored.position;
+    let mut position = Position(last.0.saturating_sub(1));
+    // The last frame says where the last snapshot is.
+    if let Some(tail) = journal.read(&key, position, 1).await?.first() {
+        let frame = decode(run_id, &tail.frame)?;
+        if !frame.is_snapshot() && frame.prev > 0 {
+            position = Position(frame.snapshot.saturating_sub(1));
         }
-        let run = self.run_id.to_string();
-        Run::fold(&mut self.run, frame).map_err(|source| Error::Fold { run, source })
     }
-}
-
-fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Frame, Error> {
-    Frame::decode(bytes).map_err(|source| Error::Fold { run: run_id.to_string(), source })
-}
-
-/// Visits the frames after a position, in order, and returns the position of the last one.
-pub async fn each_frame(
-    journal: &dyn Journal,
-    run_id: &RunId,
-    after: Position,
-    mut visit: impl FnMut(Frame) -> Result<(), hearth_run_core::FrameError>,
-) -> Result<Position, Error> {
-    let key = LogKey::Run(run_id.clone());
-    let mut position = after;
+    let mut run = None;
+    let mut place = Place { position, ..Place::default() };
     loop {
-        let frames = journal.read(&key, position, READ_BATCH).await?;
-        let whole = frames.len() == READ_BATCH;
-        for stored in frames {
-            position = stored.position;
-            let folded = Frame::decode(&stored.frame).and_then(&mut visit);
-            folded.map_err(|source| Error::Fold { run: run_id.to_string(), source })?;
+        let frames = journal.read(&key, place.position, READ_BATCH).await?;
+        for stored in &frames {
+            let frame = decode(run_id, &stored.frame)?;
+            place.position = stored.position;
+            place.floor = Position(frame.floor);
+            if let Some(Event::Snapshot { earlier, .. }) = frame.events.first() {
+                place.snapshot = stored.position;
+                place.marks = earlier.iter().copied().collect();
+                place.marks.push_back(Mark { seq: frame.first_seq, position: stored.position.0 });
+            }
+            Run::fold(&mut run, frame).map_err(|source| Error::Fold { run: run_id.to_string(), source })?;
         }
-        if !whole {
-            return Ok(position);
+        if frames.len() < READ_BATCH {
+            return Ok(run.map(|run| Folded { run, place }));
         }
     }
+}
+
+pub(crate) fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Frame, Error> {
+    Frame::decode(bytes).map_err(|source| Error::Fold { run: run_id.to_string(), source })
 }
 
 /// The writing end of one activation.
@@ -115,22 +77,36 @@ pub struct Log {
     clock: SharedClock,
     run_id: RunId,
     epoch: Epoch,
-    position: Position,
-    snapshot: Position,
+    place: Place,
     /// Names this activation's appends apart from those of any other, of the same epoch too.
     nonce: String,
 }
 
 impl Log {
-    pub fn new(
-        journal: SharedJournal,
-        clock: SharedClock,
-        run_id: RunId,
-        epoch: Epoch,
-        (position, snapshot): (Position, Position),
-    ) -> Self {
+    pub fn new(journal: SharedJournal, clock: SharedClock, run_id: RunId, epoch: Epoch, place: Place) -> Self {
         let nonce = hearth_types::RunId::generate().to_string();
-        Self { journal, clock, run_id, epoch, position, snapshot, nonce }
+        Self { journal, clock, run_id, epoch, place, nonce }
+    }
+
+    /// The snapshot that reading may begin at once `kept` events stay before the end at `seq`, if that is
+    /// above the floor: what is before it is to be folded away.
+    pub fn foldable(&self, seq: Seq, kept: u64) -> Option<Mark> {
+        let old_enough = |mark: &&Mark| mark.seq.0.saturating_add(kept) <= seq.0;
+        let mark = self.place.marks.iter().rev().find(old_enough)?;
+        (mark.position > self.place.floor.0).then_some(*mark)
+    }
+
+    /// Lets the frames from the next one on say that reading begins at this snapshot.
+    pub fn raise_floor(&mut self, floor: Position) {
+        self.place.floor = self.place.floor.max(floor);
+        while self.place.marks.front().is_some_and(|mark| mark.position < self.place.floor.0) {
+            self.place.marks.pop_front();
+        }
+    }
+
+    /// The state as a snapshot.
+    pub fn snapshot_of(&self, run: &Run) -> Event {
+        Event::Snapshot { run: Box::new(run.clone()), earlier: self.place.marks.iter().copied().collect() }
     }
 
     pub fn frame(&self, first_seq: Seq, events: Vec<Event>) -> Frame {
@@ -138,8 +114,9 @@ impl Log {
             v: hearth_run_core::FRAME_VERSION,
             epoch: self.epoch,
             append_id: format!("{}.{first_seq}", self.nonce),
-            prev: self.position.0,
-            snapshot: self.snapshot.0,
+            prev: self.place.position.0,
+            snapshot: self.place.snapshot.0,
+            floor: self.place.floor.0,
             first_seq,
             at: self.clock.now(),
             events,
@@ -152,18 +129,20 @@ impl Log {
         let bytes = frame.encode().map_err(|source| Error::Fold { run: self.run_id.to_string(), source })?;
         let append = Append {
             key: LogKey::Run(self.run_id.clone()),
-            expected: self.position,
+            expected: self.place.position,
             append_id: frame.append_id.clone(),
             frame: Bytes::from(bytes),
             head: Some(head),
+            floor: Position(frame.floor),
         };
         let patience = tokio::time::Instant::now() + APPEND_PATIENCE;
         loop {
             match self.journal.append(append.clone()).await {
                 Ok(position) => {
-                    self.position = position;
+                    self.place.position = position;
                     if frame.is_snapshot() {
-                        self.snapshot = position;
+                        self.place.snapshot = position;
+                        self.place.marks.push_back(Mark { seq: frame.first_seq, position: position.0 });
                     }
                     return Ok(());
                 }
@@ -174,11 +153,11 @@ impl Log {
                 }
                 Err(error) => {
                     if let JournalError::Fenced { last } = &error
-                        && *last < self.position
+                        && *last < self.place.position
                     {
                         metrics::SHORTENED.inc();
                         tracing::error!(
-                            run_id = %self.run_id, last = %last, acknowledged = %self.position,
+                            run_id = %self.run_id, last = %last, acknowledged = %self.place.position,
                             "a journal is shorter than what it acknowledged: frames are lost"
                         );
                     }

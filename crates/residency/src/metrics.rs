@@ -62,6 +62,13 @@ pub static QUOTA_APPROXIMATE: LazyLock<IntCounter> = LazyLock::new(|| {
     )
 });
 
+pub static FOLDED_FRAMES: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_folded_frames_total", "Frames removed from journals, as a snapshot made them superfluous.")
+});
+
+pub static FOLD_FAILURES: LazyLock<IntCounter> =
+    LazyLock::new(|| metrics::counter("hearth_fold_failures_total", "Foldings that are left to the next snapshot."));
+
 pub static SHORTENED: LazyLock<IntCounter> = LazyLock::new(|| {
     metrics::counter("hearth_journals_shortened_total", "Journals found shorter than what they acknowledged: an alarm.")
 });

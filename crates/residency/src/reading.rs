@@ -89,7 +89,7 @@ impl Residents {
         let folded = read_run(journal, run_id).await?.ok_or(Error::NotFound)?;
         match folded.run.envelope(turn_id, "") {
             Some(envelope) => Ok(envelope),
-            None => history::ended_turn(journal, run_id, turn_id).await?.ok_or(Error::NotFound),
+            None => history::ended_turn(journal, &folded.run, turn_id).await?.ok_or(Error::NotFound),
         }
     }
 

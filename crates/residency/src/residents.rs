@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::actor::{ResidentActor, Start};
-use crate::log::{Log, head, read_run};
+use crate::log::{Log, Place, head, read_run};
 use crate::peers::Peers;
 use crate::quota::Quotas;
 use crate::slots::{ADMISSION, Handle, Slot, Slots};
@@ -36,6 +36,8 @@ pub struct Options {
     pub passivate_after: Duration,
     /// How often due times, sleepers and passivation are looked at.
     pub sweep_every: Duration,
+    /// Events that stay in a run's journal at the least when snapshots make older ones superfluous.
+    pub keep_events: u64,
     /// The replica's lease in the registry.
     pub lease: Duration,
     pub url: Option<String>,
@@ -67,6 +69,8 @@ pub(crate) struct Inner {
     pub draining: AtomicBool,
     /// Cancelled once this replica is to end, by whoever asked for it.
     pub asked_to_end: CancellationToken,
+    /// Held by what folds a journal.
+    pub folding: Semaphore,
     /// Cancelled once everything is handed over: ends what would go on for ever.
     pub over: CancellationToken,
     pub started_at: Timestamp,
@@ -159,6 +163,7 @@ impl Residents {
             tasks: TaskTracker::new(),
             draining: AtomicBool::new(false),
             asked_to_end: CancellationToken::new(),
+            folding: Semaphore::new(crate::folding::AT_ONCE),
             over: CancellationToken::new(),
             started_at,
             worked_at: Mutex::new(tokio::time::Instant::now()),
@@ -248,8 +253,7 @@ impl Residents {
 
     async fn first_frame(&self, run_id: &RunId, events: Vec<Event>) -> Result<(Run, Log), Error> {
         let inner = &self.inner;
-        let mut log =
-            Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), Epoch(1), Default::default());
+        let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), Epoch(1), Place::default());
         let frame = log.frame(Seq(1), events);
         let mut run = None;
         Run::fold(&mut run, frame.clone()).map_err(|source| Error::Fold { run: run_id.to_string(), source })?;
@@ -312,11 +316,10 @@ impl Residents {
             if from.is_some_and(|from| from != run.epoch) {
                 return Err(Error::Gone);
             }
-            let place = (folded.position, folded.snapshot);
             let activate = Command::Activate { replica: self.replica().clone() };
             let decision = decide(&run, &activate, inner.clock.now())?;
             let epoch = run.epoch.next();
-            let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), epoch, place);
+            let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), epoch, folded.place);
             let frame = log.frame(run.seq.next(), decision.events);
             for recorded in frame.clone().recorded() {
                 run.apply(&recorded);

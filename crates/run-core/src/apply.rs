@@ -39,11 +39,14 @@ impl Run {
         }
     }
 
-    /// Folds a frame into the state that the frames before it gave (`None` before the first).
+    /// Folds a frame into the state that the frames before it gave (`None` before the first). Only a
+    /// snapshot may leave out what is before it.
     pub fn fold(run: &mut Option<Run>, frame: Frame) -> Result<(), FrameError> {
         let expected = run.as_ref().map_or(Seq(1), |run| run.seq.next());
-        let begins = run.is_none() && frame.is_snapshot();
-        if frame.first_seq != expected && !begins {
+        if frame.first_seq > expected && frame.is_snapshot() {
+            // What is missing was folded into this snapshot and removed.
+            *run = None;
+        } else if frame.first_seq != expected {
             return Err(FrameError::Gap { expected, found: frame.first_seq });
         }
         for recorded in frame.recorded() {
@@ -51,7 +54,7 @@ impl Run {
                 Some(run) => run.apply(&recorded),
                 None => match recorded.event {
                     Event::Created { spec } => *run = Some(Self::begin(*spec, recorded.seq, recorded.at)),
-                    Event::Snapshot { run: folded } => {
+                    Event::Snapshot { run: folded, .. } => {
                         *run = Some(Run { seq: recorded.seq, snapshot_seq: recorded.seq, ..*folded });
                     }
                     _ => {}
@@ -244,7 +247,7 @@ impl Run {
     /// Keeps a key for the window that the contract states, and no more than a bound.
     fn remember(&mut self, key: Option<&KeyUse>, at: Timestamp, result: KeyResult) {
         let Some(key) = key else { return };
-        let record = KeyRecord { digest: key.digest.clone(), at, seq: self.seq, result };
+        let record = KeyRecord { digest: key.digest.clone(), at, result };
         if self.keys.insert(key.id.clone(), record).is_none() {
             self.key_order.push_back(key.id.clone());
         }

@@ -129,6 +129,9 @@ pub enum Event {
     /// The folded state at this event: what a reader needs of everything before it.
     Snapshot {
         run: Box<Run>,
+        /// The snapshots before it that reading may still begin at, oldest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        earlier: Vec<Mark>,
     },
     /// A command was answered without any other effect than being remembered by its key.
     KeyUsed {
@@ -138,6 +141,22 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether the event is still asked for once its frame was folded away: it is part of what the
+    /// conversation was, or of how a turn ended.
+    pub fn is_history(&self) -> bool {
+        matches!(
+            self,
+            Self::TurnAccepted { .. }
+                | Self::TurnStarted { .. }
+                | Self::Text { .. }
+                | Self::ToolCalled { .. }
+                | Self::StepFinished { .. }
+                | Self::ToolFinished { .. }
+                | Self::Steered { .. }
+                | Self::TurnEnded { .. }
+        )
+    }
+
     /// The turn that the event belongs to.
     pub fn turn_id(&self) -> Option<&TurnId> {
         match self {
@@ -156,6 +175,14 @@ impl Event {
             _ => None,
         }
     }
+}
+
+/// Where a snapshot stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub seq: Seq,
+    /// The store's position of its frame.
+    pub position: u64,
 }
 
 /// An event with its number and time.

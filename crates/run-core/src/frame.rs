@@ -30,6 +30,10 @@ pub struct Frame {
     /// Reading may begin there.
     #[serde(default)]
     pub snapshot: u64,
+    /// The store's position of the frame that holds the oldest snapshot which reading may still begin
+    /// at; zero for the first frame.
+    #[serde(default)]
+    pub floor: u64,
     /// The number of the first event.
     pub first_seq: Seq,
     pub at: Timestamp,
@@ -86,6 +90,7 @@ mod tests {
             append_id: "a".into(),
             prev: 0,
             snapshot: 0,
+            floor: 0,
             first_seq: Seq(7),
             at: Timestamp::from_millis(0),
             events: vec![Event::Closed, Event::Closed],

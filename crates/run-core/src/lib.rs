@@ -24,7 +24,7 @@ pub use decide::{
     Accept, Cancel, ChildEnd, Close, Command, Decision, OpenChild, Reply, StepReport, ToolReport, create, decide,
 };
 pub use effects::{Effect, pending_effects};
-pub use event::{Event, Recorded};
+pub use event::{Event, Mark, Recorded};
 pub use frame::{FRAME_VERSION, Frame, FrameError};
 pub use refusal::Refusal;
 pub use run::{CallRecord, Child, EndedTurn, KeyRecord, KeyResult, QueuedTurn, Run, StepRecord, Turn};

@@ -20,6 +20,8 @@ pub(crate) const FINAL_CHILDREN_KEPT: usize = 256;
 /// Events between two snapshots of a parked run, and of one whose turn runs.
 const SNAPSHOT_PARKED: u64 = 256;
 const SNAPSHOT_IN_TURN: u64 = 4_096;
+/// Keys that a snapshot holds for each event since the one before it, at the most.
+const KEYS_PER_EVENT: u64 = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -135,9 +137,6 @@ pub struct Child {
 pub struct KeyRecord {
     pub digest: String,
     pub at: Timestamp,
-    /// The event that used the key: what came of it is in the journal from here on.
-    #[serde(default)]
-    pub seq: Seq,
     pub result: KeyResult,
 }
 
@@ -193,16 +192,12 @@ impl Run {
     }
 
     /// Whether enough has happened since the last snapshot for the next one. While a turn runs a
-    /// snapshot holds all its steps, so it is put off for longer.
+    /// snapshot holds all its steps, so it is put off for longer; and it holds all keys, so the more of
+    /// them there are the rarer it is, and each event pays for a few of them at the most.
     pub fn wants_snapshot(&self) -> bool {
         let since = self.seq.0.saturating_sub(self.snapshot_seq.0);
-        since >= if self.current.is_some() { SNAPSHOT_IN_TURN } else { SNAPSHOT_PARKED }
-    }
-
-    /// The oldest event that a reader may still need: what keys in their window lead to is behind it.
-    pub fn oldest_needed(&self) -> Seq {
-        let oldest_key = self.key_order.front().and_then(|id| self.keys.get(id)).map(|record| record.seq);
-        oldest_key.unwrap_or(self.snapshot_seq).min(self.snapshot_seq)
+        let pause = if self.current.is_some() { SNAPSHOT_IN_TURN } else { SNAPSHOT_PARKED };
+        since >= pause.max(self.keys.len() as u64 / KEYS_PER_EVENT)
     }
 
     pub fn last_ended(&self) -> Option<&EndedTurn> {

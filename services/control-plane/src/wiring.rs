@@ -79,8 +79,15 @@ struct Stores {
 /// An embedded replica: journal in a SQLite file, registry and bus in this process.
 pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
     make_private(&settings.data_dir)?;
+    let journal: SharedJournal =
+        Arc::new(SqliteJournal::open(SqliteOptions::at(settings.data_dir.join("journal.db")))?);
+    #[cfg(debug_assertions)]
+    let journal: SharedJournal = match settings.crash_at_append {
+        Some(point) => Arc::new(hearth_journal::CrashingJournal::new(journal, point)),
+        None => journal,
+    };
     let stores = Stores {
-        journal: Arc::new(SqliteJournal::open(SqliteOptions::at(settings.data_dir.join("journal.db")))?),
+        journal,
         registry: Arc::new(MemoryRegistry::new()),
         bus: Arc::new(LocalBus::new(LocalOptions::default())),
     };
@@ -153,6 +160,7 @@ async fn assemble(
         hearth_residency::Options {
             replica,
             passivate_after: settings.passivate_after,
+            keep_events: settings.journal_keep_events,
             sweep_every: SWEEP_EVERY,
             lease: settings.replica_lease,
             max_runs_per_tenant: settings.max_runs_per_tenant,

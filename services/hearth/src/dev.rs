@@ -45,6 +45,10 @@ pub struct DevArgs {
     /// End when this process, which started this one, ends
     #[arg(long, hide = true, value_name = "PID")]
     end_with: Option<i32>,
+    /// End as by a crash at this append, `before:N` or `after:N`; in debug builds only
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true, env = "HEARTH_CRASH_AT_APPEND", value_name = "POINT")]
+    crash_at_append: Option<hearth_journal::CrashPoint>,
 }
 
 pub async fn dev(args: DevArgs, screen: &Screen) -> Result<Verdict, Failure> {
@@ -70,6 +74,8 @@ pub async fn dev(args: DevArgs, screen: &Screen) -> Result<Verdict, Failure> {
 
 /// The settings, and whether their token is one that nobody knows yet.
 fn settings(args: DevArgs) -> Result<(Settings, bool), Failure> {
+    #[cfg(debug_assertions)]
+    let crash_at_append = args.crash_at_append;
     let mut flags = vec![("dev_exec", "true".to_owned())];
     let path = |path: PathBuf| path.display().to_string();
     let given = [
@@ -85,6 +91,10 @@ fn settings(args: DevArgs) -> Result<(Settings, bool), Failure> {
     let usage = |error: hearth_control_plane::config::ConfigError| Failure::Usage(error.to_string());
     let sources = Sources::read(args.config.as_deref(), environment, flags).map_err(usage)?;
     let mut settings = Settings::load(&sources).map_err(usage)?;
+    #[cfg(debug_assertions)]
+    {
+        settings.crash_at_append = crash_at_append;
+    }
     let fresh = settings.token.is_none() && settings.tokens_file.is_none() && !settings.no_auth;
     if fresh {
         let token = fresh_token().map_err(|error| Failure::failed(error.to_string()))?;

@@ -112,6 +112,7 @@ impl Hearth {
             append_id: hearth_types::RunId::generate().to_string(),
             frame: Bytes::from(frame),
             head: None,
+            floor: Position(0),
         };
         self.deps.journal.append(append).await.map(|_| ())
     }

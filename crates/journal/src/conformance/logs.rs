@@ -81,6 +81,8 @@ pub(super) async fn logs_do_not_mix(store: &Store) {
         LogKey::Session("t".into(), session("u-a")),
         LogKey::Catalog("t".into()),
         LogKey::Catalog("u".into()),
+        LogKey::History(run("a")),
+        LogKey::History(run("A")),
     ];
     for key in &keys {
         let first = store.first().append(append(key, Position(0), &key.to_string())).await.unwrap();
@@ -109,6 +111,7 @@ pub(super) async fn big_and_odd_frames_come_back_whole(store: &Store) {
             append_id: format!("big-{n}"),
             frame: frame.clone(),
             head: None,
+            floor: Position(0),
         };
         last = store.first().append(append).await.unwrap();
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a suite says what is wrong by panicking")]
 
+mod floors;
 mod heads;
 mod logs;
 mod pages;
@@ -69,6 +70,14 @@ where
         races::an_abandoned_append_can_be_repeated,
         races::an_abandoned_append_does_not_slip_in_behind_a_successor,
         races::independent_logs_progress_side_by_side,
+        floors::reads_begin_at_the_floor_whether_or_not_frames_were_removed,
+        floors::without_a_floor_nothing_is_removed,
+        floors::a_floor_that_would_empty_the_log_is_refused,
+        floors::a_trim_is_bounded_and_goes_on_where_it_stopped,
+        floors::a_trimmed_log_keeps_its_fence_its_head_and_its_last_append,
+        floors::a_fenced_append_raises_no_floor,
+        floors::a_log_is_read_while_it_is_trimmed,
+        floors::big_frames_are_removed_and_those_that_stay_are_whole,
         heads::a_head_comes_with_its_frame,
         heads::a_fenced_append_leaves_the_head,
         heads::an_append_without_a_head_leaves_it,
@@ -103,6 +112,7 @@ fn append(key: &LogKey, expected: Position, text: &str) -> Append {
         append_id: format!("{key}.{expected}.{text}").replace('/', "-"),
         frame: frame(text),
         head: None,
+        floor: Position(0),
     }
 }
 

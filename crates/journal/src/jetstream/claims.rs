@@ -12,7 +12,7 @@ use hearth_types::derive_hex;
 use super::Servers;
 use super::publish::Refusal;
 use super::record::{Claim, Part};
-use crate::{Error, LogKey};
+use crate::{Error, LogKey, Position};
 
 /// A quarter of what a server takes by default.
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -21,14 +21,23 @@ const WIDTH: usize = 4;
 
 impl Servers {
     /// The bytes as a part of a message: themselves up to `inline`, else a claim that is stored.
-    pub(super) async fn part(&self, key: &LogKey, bytes: Bytes, inline: usize) -> Result<Part, Error> {
+    ///
+    /// Its id names the append too, so that no two appends share a claim and one can be removed with its
+    /// frame.
+    pub(super) async fn part(
+        &self,
+        key: &LogKey,
+        expected: Position,
+        bytes: Bytes,
+        inline: usize,
+    ) -> Result<Part, Error> {
         if bytes.len() <= inline {
             return Ok(Part::Inline(bytes));
         }
         let length = bytes.len().to_string();
         let halves = [crc32fast::hash(&bytes[..bytes.len() / 2]), crc32fast::hash(&bytes[bytes.len() / 2..])];
         let sums = format!("{:08x}{:08x}", halves[0], halves[1]);
-        let id = derive_hex(&[&key.to_string(), &length, &sums]);
+        let id = derive_hex(&[&key.to_string(), &expected.to_string(), &length, &sums]);
         let chunks = u32::try_from(bytes.len().div_ceil(CHUNK_BYTES)).unwrap_or(u32::MAX);
         let stored = (0..chunks).map(|chunk| {
             let from = chunk as usize * CHUNK_BYTES;
@@ -66,6 +75,11 @@ impl Servers {
             return Err(Error::Corrupt { place: place.to_owned(), reason });
         }
         Ok(whole.freeze())
+    }
+
+    pub(super) async fn remove_claim(&self, claim: &Claim) -> Result<(), Error> {
+        let purged = self.claims.purge().filter(self.layout.chunks_of(&claim.id)).await;
+        purged.map(|_| ()).map_err(|error| Error::Unavailable { reason: error.to_string() })
     }
 
     async fn read_chunk(&self, place: &str, subject: String) -> Result<Bytes, Error> {

@@ -36,6 +36,7 @@ impl Layout {
             LogKey::Run(run) => format!("run.{run}"),
             LogKey::Session(tenant, session) => format!("session.{}.{session}", token(tenant)),
             LogKey::Catalog(tenant) => format!("catalog.{}", token(tenant)),
+            LogKey::History(run) => format!("history.{run}"),
         };
         format!("{}.journal.{}.{log}", self.prefix, self.partition(key))
     }
@@ -50,6 +51,10 @@ impl Layout {
 
     pub(super) fn chunk_subject(&self, claim: &str, chunk: u32) -> String {
         format!("{}.claim.{claim}.{chunk}", self.prefix)
+    }
+
+    pub(super) fn chunks_of(&self, claim: &str) -> String {
+        format!("{}.claim.{claim}.*", self.prefix)
     }
 
     pub(super) fn probe_stream(&self) -> String {

@@ -194,6 +194,11 @@ impl Journal for JetStreamJournal {
         self.shared.servers.read(key, after, limit).await.inspect_err(metrics::failed)
     }
 
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        let trimmed = self.shared.servers.trim(key, limit).await;
+        trimmed.inspect(|frames| metrics::trimmed(*frames)).inspect_err(metrics::failed)
+    }
+
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {
         let newest = self.shared.servers.newest(key).await.inspect_err(metrics::failed)?;
         Ok(newest.map_or(Position(0), |newest| newest.position))

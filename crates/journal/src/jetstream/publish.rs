@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Servers;
-use super::record::{Draft, MAX_INLINE_HEAD, Part, checksum, encode_head};
+use super::record::{Draft, MAX_INLINE_HEAD, checksum, encode_head};
 use crate::{Append, Error, LogKey, Position};
 
 /// The servers' answer to a message for a stream.
@@ -50,11 +50,11 @@ pub(super) enum Refusal {
 impl Servers {
     pub(super) async fn append(&self, append: Append) -> Result<Position, Error> {
         self.check_connected()?;
-        let Append { key, expected, append_id, frame, head } = append;
+        let Append { key, expected, append_id, frame, head, floor } = append;
         let head = match (head, &key) {
             (Some(head), _) => {
                 let text = encode_head(&head)?;
-                Some(self.part(&key, text, MAX_INLINE_HEAD).await?)
+                Some(self.part(&key, expected, text, MAX_INLINE_HEAD).await?)
             }
             // The last message of a run carries its head, so this one takes on that of the one before.
             (None, LogKey::Run(_)) if expected > Position(0) => match self.newest(&key).await? {
@@ -64,22 +64,15 @@ impl Servers {
             },
             (None, _) => None,
         };
-        let sum = checksum(&key, expected, &frame);
-        let frame = self.part(&key, frame, self.inline_limit()).await?;
-        self.publish_append(&key, expected, &append_id, sum, frame, head).await
+        let sum = checksum(&key, expected, floor, &frame);
+        let frame = self.part(&key, expected, frame, self.inline_limit()).await?;
+        let subject = self.layout.subject(&key);
+        let draft = Draft { subject: &subject, expected, floor, append_id: &append_id, sum, frame, head };
+        self.publish_append(&key, draft).await
     }
 
-    async fn publish_append(
-        &self,
-        key: &LogKey,
-        expected: Position,
-        append_id: &str,
-        sum: u32,
-        frame: Part,
-        head: Option<Part>,
-    ) -> Result<Position, Error> {
-        let subject = self.layout.subject(key);
-        let draft = Draft { subject: &subject, expected, append_id, sum, frame, head };
+    async fn publish_append(&self, key: &LogKey, draft: Draft<'_>) -> Result<Position, Error> {
+        let (subject, expected, append_id) = (draft.subject.to_owned(), draft.expected, draft.append_id);
         let (headers, payload) = draft.into_message();
         let deadline = Instant::now() + self.answer_within;
         let mut pause = Duration::from_millis(1);

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::Servers;
-use super::record::Record;
+use super::record::{Claim, Part, Record};
 use crate::{Error, LogKey, Position, StoredFrame};
 
 /// Messages that one request asks for.
@@ -23,7 +23,31 @@ impl Servers {
     /// Every frame of the answer is one that the leader's last frame is built on: each message carries
     /// the position of the one before, so a copy that lags or has a gap is seen, and the leader asked.
     pub(super) async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
-        let Some(newest) = self.newest(key).await? else { return Ok(Vec::new()) };
+        let mut newest = self.newest(key).await?;
+        loop {
+            let Some(known) = newest else { return Ok(Vec::new()) };
+            let floor = known.floor;
+            match self.read_up_to(key, known, after, limit).await {
+                // What is missing may have been before a floor that rose meanwhile.
+                Err(Error::Corrupt { place, reason }) => {
+                    newest = self.newest(key).await?;
+                    if newest.as_ref().is_none_or(|newest| newest.floor <= floor) {
+                        return Err(Error::Corrupt { place, reason });
+                    }
+                }
+                read => return read,
+            }
+        }
+    }
+
+    async fn read_up_to(
+        &self,
+        key: &LogKey,
+        newest: Record,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<StoredFrame>, Error> {
+        let after = Position(after.0.max(newest.floor.0.saturating_sub(1)));
         if newest.position <= after || limit == 0 {
             return Ok(Vec::new());
         }
@@ -41,6 +65,57 @@ impl Servers {
             frames.push(StoredFrame { position: record.position, frame });
         }
         Ok(frames)
+    }
+
+    /// The stored message of the log at `sequence` or, where that is of another log, the next one.
+    async fn next_message(&self, key: &LogKey, sequence: u64) -> Result<Option<StreamMessage>, Error> {
+        let stream = self.stream(key);
+        let next = stream.raw_message_builder().sequence(sequence).next_by_subject(self.layout.subject(key)).send();
+        match next.await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) => match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                _ => Err(Error::Unavailable { reason: error.to_string() }),
+            },
+        }
+    }
+
+    /// Asks the leader for one frame after the other, as what they claim is to be removed with them;
+    /// claims first, since what nothing names would never be found again.
+    pub(super) async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        let Some(newest) = self.newest(key).await? else { return Ok(0) };
+        let floor = newest.floor.min(newest.position);
+        let (mut count, mut next) = (0, 1);
+        while count < limit {
+            let Some(message) = self.next_message(key, next).await? else { break };
+            if message.sequence >= floor.0 {
+                break;
+            }
+            let record = Record::parse(message.sequence, &message.headers, message.payload)?;
+            for part in [Some(record.frame), record.head].into_iter().flatten() {
+                if let Part::Claim(claim) = part
+                    && !self.inherits(key, floor, &claim).await?
+                {
+                    self.remove_claim(&claim).await?;
+                }
+            }
+            count += 1;
+            next = message.sequence + 1;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let purge = self.stream(key).purge().filter(self.layout.subject(key)).sequence(next);
+        let purged = purge.await.map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        Ok(purged.purged)
+    }
+
+    /// Whether the frame at the floor carries on a head that a frame before it stored: then all those
+    /// between the two do.
+    async fn inherits(&self, key: &LogKey, floor: Position, claim: &Claim) -> Result<bool, Error> {
+        let Some(message) = self.next_message(key, floor.0).await? else { return Ok(false) };
+        let record = Record::parse(message.sequence, &message.headers, message.payload)?;
+        Ok(matches!(record.head, Some(Part::Claim(carried)) if carried == *claim))
     }
 
     /// The log's last message, by the leader of its stream.
@@ -110,16 +185,9 @@ impl Servers {
 
     async fn read_from_leader(&self, key: &LogKey, chain: &mut Chain) -> Result<(), Error> {
         while !chain.is_complete() {
-            let next = self
-                .stream(key)
-                .raw_message_builder()
-                .sequence(chain.last().0 + 1)
-                .next_by_subject(self.layout.subject(key))
-                .send();
-            let message = next.await.map_err(|error| match error.kind() {
-                LastRawMessageErrorKind::NoMessageFound => chain.missing_after_last(key),
-                _ => Error::Unavailable { reason: error.to_string() },
-            })?;
+            let Some(message) = self.next_message(key, chain.last().0 + 1).await? else {
+                return Err(chain.missing_after_last(key));
+            };
             let record = Record::parse(message.sequence, &message.headers, message.payload)?;
             if !chain.accepts(&record) {
                 return Err(chain.missing_after_last(key));

@@ -8,6 +8,7 @@ use crate::{Error, LogKey, Position, RunHead};
 
 const APPEND: &str = "Hearth-Append";
 const AFTER: &str = "Hearth-After";
+const FLOOR: &str = "Hearth-Floor";
 const SUM: &str = "Hearth-Sum";
 const FRAME_CLAIM: &str = "Hearth-Frame-Claim";
 const HEAD: &str = "Hearth-Head";
@@ -53,6 +54,8 @@ impl Claim {
 pub(super) struct Record {
     pub(super) position: Position,
     pub(super) after: Position,
+    /// The log's floor from this message on; each carries it, as the last one must.
+    pub(super) floor: Position,
     /// As [`token`] writes it.
     pub(super) append_id: String,
     pub(super) frame: Part,
@@ -65,6 +68,7 @@ pub(super) struct Draft<'a> {
     /// The log's subject.
     pub(super) subject: &'a str,
     pub(super) expected: Position,
+    pub(super) floor: Position,
     pub(super) append_id: &'a str,
     pub(super) sum: u32,
     pub(super) frame: Part,
@@ -81,6 +85,9 @@ impl Draft<'_> {
         headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, self.expected.to_string().as_str());
         headers.insert(APPEND, append_id.as_str());
         headers.insert(AFTER, self.expected.to_string().as_str());
+        if self.floor > Position(0) {
+            headers.insert(FLOOR, self.floor.to_string().as_str());
+        }
         headers.insert(SUM, format!("{:08x}", self.sum).as_str());
         match self.head {
             // JSON on one line has no character that a header cannot hold.
@@ -114,6 +121,10 @@ impl Record {
         Ok(Self {
             position: Position(position),
             after: text(AFTER).and_then(|text| text.parse().ok()).map(Position).ok_or_else(|| damaged(AFTER))?,
+            floor: match text(FLOOR) {
+                Some(floor) => Position(floor.parse().map_err(|_| damaged(FLOOR))?),
+                None => Position(0),
+            },
             append_id: text(APPEND).ok_or_else(|| damaged(APPEND))?.to_owned(),
             frame,
             head,
@@ -126,7 +137,7 @@ impl Record {
     }
 
     pub(super) fn verify(&self, key: &LogKey, frame: &[u8]) -> Result<(), Error> {
-        if checksum(key, self.after, frame) == self.sum {
+        if checksum(key, self.after, self.floor, frame) == self.sum {
             return Ok(());
         }
         Err(Error::Corrupt { place: self.place(key), reason: "the frame's checksum is wrong".into() })
@@ -137,11 +148,14 @@ impl Record {
     }
 }
 
-/// Binds a frame to its log and to the frame before it.
-pub(super) fn checksum(key: &LogKey, after: Position, frame: &[u8]) -> u32 {
+/// Binds a frame to its log, to the frame before it and to the log's floor.
+pub(super) fn checksum(key: &LogKey, after: Position, floor: Position, frame: &[u8]) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(key.to_string().as_bytes());
     sum.update(&after.0.to_le_bytes());
+    if floor > Position(0) {
+        sum.update(&floor.0.to_le_bytes());
+    }
     sum.update(frame);
     sum.finalize()
 }

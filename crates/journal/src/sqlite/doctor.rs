@@ -37,22 +37,29 @@ fn check_file(connection: &Connection, report: &mut Report) -> rusqlite::Result<
 }
 
 fn check_logs(connection: &Connection, report: &mut Report) -> rusqlite::Result<()> {
-    let mut logs = connection.prepare("SELECT id, key, last FROM logs ORDER BY id")?;
+    let mut logs = connection.prepare("SELECT id, key, last, floor FROM logs ORDER BY id")?;
     let mut frames =
         connection.prepare("SELECT position, checksum, frame FROM frames WHERE log = ?1 ORDER BY position")?;
     let mut rows = logs.query([])?;
     while let Some(row) = rows.next()? {
         let (id, key, last): (i64, String, Position) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let floor: Position = row.get(3)?;
         report.logs += 1;
-        let mut wanted = Position(1);
+        if floor > last {
+            note(report, Err(frames::floor_after_end(&key, floor, last)));
+        }
+        // Of the frames before the floor any number may be removed already, oldest first.
+        let mut wanted = None;
         let mut of_log = frames.query([id])?;
         while let Some(frame) = of_log.next()? {
             let position: Position = frame.get(0)?;
             report.frames += 1;
-            let sound = frames::verify(&key, wanted, last, position, frame.get(1)?, frame.get_ref(2)?.as_blob()?);
+            let expected = wanted.unwrap_or(if position < floor { position } else { floor.max(Position(1)) });
+            let sound = frames::verify(&key, expected, last, position, frame.get(1)?, frame.get_ref(2)?.as_blob()?);
             note(report, sound);
-            wanted = Position(position.0 + 1);
+            wanted = Some(Position(position.0 + 1));
         }
+        let wanted = wanted.unwrap_or(floor.max(Position(1)));
         if wanted.0 <= last.0 {
             note(report, Err(frames::missing(&key, wanted, last)));
         }

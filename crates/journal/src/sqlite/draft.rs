@@ -13,6 +13,7 @@ pub(super) struct Draft {
     pub(super) append_id: String,
     pub(super) frame: Bytes,
     pub(super) head: Option<HeadDraft>,
+    pub(super) floor: Position,
 }
 
 #[derive(Debug)]
@@ -26,7 +27,8 @@ impl Draft {
     pub(super) fn of(append: Append) -> Result<Self, Error> {
         let key = append.key.to_string();
         let head = append.head.map(HeadDraft::of).transpose()?;
-        Ok(Self { key, expected: append.expected, append_id: append.append_id, frame: append.frame, head })
+        let Append { expected, append_id, frame, floor, .. } = append;
+        Ok(Self { key, expected, append_id, frame, head, floor })
     }
 
     pub(super) fn bytes(&self) -> usize {

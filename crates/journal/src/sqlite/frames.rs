@@ -43,8 +43,8 @@ pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result
     let id = match log {
         Some((id, ..)) => {
             connection
-                .prepare_cached("UPDATE logs SET last = ?2, last_append_id = ?3 WHERE id = ?1")?
-                .execute(params![id, position, draft.append_id])?;
+                .prepare_cached("UPDATE logs SET last = ?2, last_append_id = ?3, floor = max(floor, ?4) WHERE id = ?1")?
+                .execute(params![id, position, draft.append_id, draft.floor])?;
             id
         }
         None => {
@@ -64,14 +64,32 @@ pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result
 }
 
 pub(super) fn last(connection: &Connection, key: &str) -> Result<Position, Error> {
-    Ok(find(connection, key)?.map_or(Position(0), |(_, last)| last))
+    Ok(find(connection, key)?.map_or(Position(0), |log| log.last))
 }
 
-fn find(connection: &Connection, key: &str) -> Result<Option<(i64, Position)>, Error> {
+/// Removes up to `limit` frames before the log's floor, inside the caller's transaction.
+pub(super) fn trim(connection: &Connection, key: &str, limit: usize) -> rusqlite::Result<u64> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let removed = connection
+        .prepare_cached(
+            "DELETE FROM frames WHERE rowid IN (SELECT frames.rowid FROM logs JOIN frames ON frames.log = logs.id \
+             AND frames.position < min(logs.floor, logs.last) WHERE logs.key = ?1 ORDER BY frames.position LIMIT ?2)",
+        )?
+        .execute(params![key, limit])?;
+    Ok(removed as u64)
+}
+
+struct Log {
+    id: i64,
+    last: Position,
+    floor: Position,
+}
+
+fn find(connection: &Connection, key: &str) -> Result<Option<Log>, Error> {
     let find = || {
         connection
-            .prepare_cached("SELECT id, last FROM logs WHERE key = ?1")?
-            .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .prepare_cached("SELECT id, last, floor FROM logs WHERE key = ?1")?
+            .query_row([key], |row| Ok(Log { id: row.get(0)?, last: row.get(1)?, floor: row.get(2)? }))
             .optional()
     };
     find().map_err(|error| before_commit(&error, key))
@@ -85,8 +103,12 @@ pub(super) fn read(
     limit: usize,
 ) -> Result<Vec<StoredFrame>, Error> {
     let snapshot = connection.transaction().map_err(|error| before_commit(&error, key))?;
-    let Some((log, last)) = find(&snapshot, key)? else { return Ok(Vec::new()) };
-    let rows = rows_after(&snapshot, log, after, limit).map_err(|error| before_commit(&error, key))?;
+    let Some(Log { id, last, floor }) = find(&snapshot, key)? else { return Ok(Vec::new()) };
+    if floor > last {
+        return Err(floor_after_end(key, floor, last));
+    }
+    let after = Position(after.0.max(floor.0.saturating_sub(1)));
+    let rows = rows_after(&snapshot, id, after, limit).map_err(|error| before_commit(&error, key))?;
     let mut frames = Vec::with_capacity(rows.len());
     let mut before = after;
     for (position, checksum, frame) in rows {
@@ -132,6 +154,13 @@ pub(super) fn verify(
         return damaged("the frame's checksum is wrong".into());
     }
     Ok(())
+}
+
+pub(super) fn floor_after_end(key: &str, floor: Position, last: Position) -> Error {
+    Error::Corrupt {
+        place: format!("{key}@{last}"),
+        reason: format!("the log's floor {floor} is after its last position"),
+    }
 }
 
 pub(super) fn missing(key: &str, wanted: Position, last: Position) -> Error {

@@ -107,7 +107,7 @@ impl SqliteJournal {
         self.shared.readers.run(doctor::check).await
     }
 
-    async fn queue(&self, work: Work, bytes: usize) -> Result<Position, Error> {
+    async fn queue(&self, work: Work, bytes: usize) -> Result<u64, Error> {
         let _room = self.shared.admission.enter(bytes).await?;
         self.shared.writer.submit(work, self.shared.options.admission).await
     }
@@ -121,7 +121,7 @@ impl Journal for SqliteJournal {
             append.check(self.shared.options.max_frame_bytes)?;
             let draft = Draft::of(append)?;
             let bytes = draft.bytes();
-            self.queue(Work::Append(Box::new(draft)), bytes).await
+            self.queue(Work::Append(Box::new(draft)), bytes).await.map(Position)
         }
         .await;
         metrics::appended(began.elapsed());
@@ -131,6 +131,11 @@ impl Journal for SqliteJournal {
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
         let key = key.to_string();
         self.shared.readers.run(move |connection| frames::read(connection, &key, after, limit)).await
+    }
+
+    async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {
+        let work = Work::Trim { key: key.to_string(), limit };
+        self.queue(work, 1).await.inspect(|frames| metrics::trimmed(*frames)).inspect_err(metrics::failed)
     }
 
     async fn last(&self, key: &LogKey) -> Result<Position, Error> {

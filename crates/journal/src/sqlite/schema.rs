@@ -7,7 +7,9 @@ use crate::Error;
 
 /// "Hrth", so that the file says whose it is.
 const APPLICATION_ID: i64 = 0x4872_7468;
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+/// Before it, logs had no floor.
+const FIRST_WITH_FLOORS: i64 = 2;
 
 /// `frames` is a plain table with an index rather than one clustered by log: the appends of a batch
 /// then share the last page, where clustered ones would each rewrite a page of their own.
@@ -19,7 +21,8 @@ CREATE TABLE logs (
     id INTEGER PRIMARY KEY,
     key TEXT NOT NULL UNIQUE,
     last INTEGER NOT NULL,
-    last_append_id TEXT NOT NULL
+    last_append_id TEXT NOT NULL,
+    floor INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE frames (
     log INTEGER NOT NULL,
@@ -87,6 +90,10 @@ pub(super) fn open_for_writing(options: &SqliteOptions) -> Result<Connection, Er
             connection.execute_batch(&format!(
                 "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
             ))?;
+        } else if version < FIRST_WITH_FLOORS {
+            connection.execute_batch(&format!(
+                "BEGIN IMMEDIATE; ALTER TABLE logs ADD COLUMN floor INTEGER NOT NULL DEFAULT 0; PRAGMA user_version = {VERSION}; COMMIT;"
+            ))?;
         }
         Ok(())
     };
@@ -132,10 +139,10 @@ fn admit_file(connection: &Connection, place: &str) -> Result<(), Error> {
     if id != APPLICATION_ID {
         return Err(Error::Corrupt { place: place.into(), reason: "this is not a journal of Hearth".into() });
     }
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return Err(Error::Unavailable {
             reason: format!(
-                "{place} has version {version} of the journal's form, this program knows {VERSION}; open it with the program that wrote it"
+                "{place} has version {version} of the journal's form, this program knows those up to {VERSION}; open it with the program that wrote it"
             ),
         });
     }

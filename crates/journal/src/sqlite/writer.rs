@@ -9,13 +9,18 @@ use tokio::time::timeout;
 
 use super::draft::Draft;
 use super::{failure, frames};
+use crate::Error;
 use crate::metrics;
-use crate::{Error, Position};
 
 /// What the writer is asked to do.
 #[derive(Debug)]
 pub(super) enum Work {
     Append(Box<Draft>),
+    /// Removes frames before a log's floor.
+    Trim {
+        key: String,
+        limit: usize,
+    },
     /// Takes room and gives it back, to see whether an append would find any.
     Probe,
 }
@@ -24,13 +29,14 @@ impl Work {
     fn bytes(&self) -> usize {
         match self {
             Self::Append(draft) => draft.bytes(),
-            Self::Probe => 0,
+            Self::Trim { .. } | Self::Probe => 0,
         }
     }
 
     fn place(&self) -> &str {
         match self {
             Self::Append(draft) => &draft.key,
+            Self::Trim { key, .. } => key,
             Self::Probe => "the journal's file",
         }
     }
@@ -39,7 +45,8 @@ impl Work {
 #[derive(Debug)]
 struct Job {
     work: Work,
-    answer: oneshot::Sender<Result<Position, Error>>,
+    /// A position, or how many frames were removed.
+    answer: oneshot::Sender<Result<u64, Error>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +72,7 @@ impl Writer {
     }
 
     /// Queues the work and waits for its commit.
-    pub(super) async fn submit(&self, work: Work, admission: Duration) -> Result<Position, Error> {
+    pub(super) async fn submit(&self, work: Work, admission: Duration) -> Result<u64, Error> {
         let unavailable = |reason: &str| Error::Unavailable { reason: reason.into() };
         let queue = self.queue.as_ref().ok_or_else(|| unavailable("the journal is closed"))?;
         let place = timeout(admission, queue.reserve())
@@ -111,7 +118,7 @@ fn commit_all(connection: Connection, mut jobs: mpsc::Receiver<Job>, bounds: Bat
     }
 }
 
-type Results = Vec<Result<Position, Error>>;
+type Results = Vec<Result<u64, Error>>;
 
 impl Committer {
     /// Commits the batch and answers it. When the batch as a whole cannot be written, each of its
@@ -186,8 +193,11 @@ impl Committer {
         begin.map_err(|error| (error, "the journal's file"))?;
         let write = |work: &&'a Work| {
             let result = match work {
-                Work::Append(draft) => frames::append(&self.connection, draft),
-                Work::Probe => self.probe().map(|()| Ok(Position(0))),
+                Work::Append(draft) => {
+                    frames::append(&self.connection, draft).map(|done| done.map(|position| position.0))
+                }
+                Work::Trim { key, limit } => frames::trim(&self.connection, key, *limit).map(Ok),
+                Work::Probe => self.probe().map(|()| Ok(0)),
             };
             result.map_err(|error| (error, work.place()))
         };
@@ -213,12 +223,12 @@ impl Committer {
     }
 }
 
-fn no_result() -> Result<Position, Error> {
+fn no_result() -> Result<u64, Error> {
     Err(Error::Unknown { reason: "the transaction gave no result".into() })
 }
 
 /// A caller that went away is no failure: the append stands, and it will ask again.
-fn answer(job: Job, result: Result<Position, Error>) {
+fn answer(job: Job, result: Result<u64, Error>) {
     if job.answer.send(result).is_err() {
         tracing::debug!(place = job.work.place(), "nobody waits for this append any more");
     }

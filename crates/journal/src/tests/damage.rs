@@ -44,8 +44,14 @@ async fn write_head(store: &Store) {
         due_at: None,
         body: "what lists show".into(),
     };
-    let append =
-        Append { key: key("run_h"), expected: Position(0), append_id: "h".into(), frame: "h".into(), head: Some(head) };
+    let append = Append {
+        key: key("run_h"),
+        expected: Position(0),
+        append_id: "h".into(),
+        frame: "h".into(),
+        head: Some(head),
+        floor: Position(0),
+    };
     store.handles[0].append(append).await.unwrap();
 }
 
@@ -98,6 +104,77 @@ async fn a_missing_frame_is_found_at_the_edge_of_a_page() {
     assert_eq!(journal.read(&key("run_a"), Position(0), 2).await.unwrap().len(), 2);
     let error = journal.read(&key("run_a"), Position(2), 2).await.unwrap_err();
     assert!(matches!(&error, Error::Corrupt { place, .. } if place == "run/run_a@3"), "{error}");
+}
+
+/// A log whose floor is its fourth frame, with `removed` of the three before it gone; then changed.
+async fn trimmed(removed: usize, change: impl FnOnce(&Path)) -> (tempfile::TempDir, SqliteJournal) {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    for n in 0..FRAMES {
+        put(&journal, "run_a", Position(n), format!("some frame number {n}").as_bytes()).await.unwrap();
+    }
+    let raising = Append {
+        key: key("run_a"),
+        expected: Position(FRAMES),
+        append_id: "raise".into(),
+        frame: "raise".into(),
+        head: None,
+        floor: Position(4),
+    };
+    journal.append(raising).await.unwrap();
+    put(&journal, "run_b", Position(0), b"untouched").await.unwrap();
+    assert_eq!(journal.trim(&key("run_a"), removed).await.unwrap(), removed as u64);
+    drop(journal);
+    change(&folder.path().join("journal.db"));
+    let journal = open(folder.path());
+    (folder, journal)
+}
+
+#[tokio::test]
+async fn removed_frames_are_no_damage_however_many_of_them_are_gone() {
+    for removed in 0..=3 {
+        let (_folder, journal) = trimmed(removed, |_| ()).await;
+        let report = journal.check().await.unwrap();
+        assert!(report.is_clean(), "{removed}: {report:?}");
+        assert_eq!(journal.read(&key("run_a"), Position(0), 9).await.unwrap().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_frame_is_found_in_a_trimmed_log_too() {
+    for position in [4, 5, 6] {
+        let statement = format!(
+            "DELETE FROM frames WHERE position = {position} AND log = (SELECT id FROM logs WHERE key = 'run/run_a')"
+        );
+        let (_folder, journal) = trimmed(3, |file| sql(file, &statement)).await;
+        assert_corrupt_at(&journal, &format!("run/run_a@{position}")).await;
+    }
+    // Among those that wait for their removal, too.
+    let statement = "DELETE FROM frames WHERE position = 2 AND log = (SELECT id FROM logs WHERE key = 'run/run_a')";
+    let (_folder, journal) = trimmed(0, |file| sql(file, statement)).await;
+    let report = journal.check().await.unwrap();
+    assert_eq!(report.findings.iter().map(|f| f.place.as_str()).collect::<Vec<_>>(), ["run/run_a@2"]);
+}
+
+#[tokio::test]
+async fn a_floor_after_the_end_is_found() {
+    let (_folder, journal) = trimmed(3, |file| sql(file, "UPDATE logs SET floor = 40 WHERE key = 'run/run_a'")).await;
+    assert_corrupt_at(&journal, "run/run_a@6").await;
+}
+
+#[tokio::test]
+async fn a_file_of_the_form_before_floors_is_taken_over() {
+    let (folder, journal) = damaged(|file| {
+        let old = "ALTER TABLE logs DROP COLUMN floor; PRAGMA user_version = 1;";
+        Connection::open(file).unwrap().execute_batch(old).unwrap();
+    })
+    .await;
+    let journal = journal.unwrap();
+    assert!(journal.check().await.unwrap().is_clean());
+    assert_eq!(journal.read(&key("run_a"), Position(0), 9).await.unwrap().len(), 5);
+    put(&journal, "run_a", Position(FRAMES), b"more").await.unwrap();
+    drop(journal);
+    open(folder.path()).ready().await.unwrap();
 }
 
 #[tokio::test]

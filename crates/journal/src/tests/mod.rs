@@ -28,6 +28,7 @@ async fn put(journal: &dyn Journal, name: &str, expected: Position, frame: &[u8]
         append_id: format!("{name}-{expected}"),
         frame: Bytes::copy_from_slice(frame),
         head: None,
+        floor: Position(0),
     };
     journal.append(append).await
 }

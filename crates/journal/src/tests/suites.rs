@@ -22,7 +22,7 @@ async fn the_memory_journal_keeps_the_contract() {
         let slow = |journal| {
             FaultyJournal::new(journal, |operation| match operation {
                 crate::Operation::Append(_) => crate::Fate::Delay(std::time::Duration::from_micros(200)),
-                crate::Operation::Read => crate::Fate::Pass,
+                crate::Operation::Trim | crate::Operation::Read => crate::Fate::Pass,
             })
         };
         Store::new(vec![Arc::new(slow(journal.clone())), Arc::new(slow(journal))], ())

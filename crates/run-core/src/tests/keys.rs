@@ -8,7 +8,7 @@ use super::actions::run_spec;
 use crate::{Cancel, Command, Event, Frame, KeyUse, Reply, Run, create, decide};
 
 fn frame(first_seq: Seq, at: Timestamp, events: Vec<Event>) -> Frame {
-    Frame { v: 1, epoch: Epoch(1), append_id: "a".into(), prev: 0, snapshot: 0, first_seq, at, events }
+    Frame { v: 1, epoch: Epoch(1), append_id: "a".into(), prev: 0, snapshot: 0, floor: 0, first_seq, at, events }
 }
 
 struct Used {

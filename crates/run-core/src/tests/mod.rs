@@ -76,7 +76,10 @@ impl World {
             self.now = self.now.plus(std::time::Duration::from_millis(u64::from(*ms)));
         }
         if let Action::Snapshot = action {
-            self.journal(self.run.epoch, vec![Event::Snapshot { run: Box::new(self.run.clone()) }]);
+            self.journal(
+                self.run.epoch,
+                vec![Event::Snapshot { run: Box::new(self.run.clone()), earlier: Vec::new() }],
+            );
         }
         let fresh = usize::try_from(self.run.seq.0).unwrap();
         let Some(command) = action.command(&self.run, fresh) else { return };
@@ -285,7 +288,7 @@ impl World {
 
 fn frame(prev: u64, epoch: Epoch, first_seq: Seq, at: Timestamp, events: Vec<Event>) -> Frame {
     let append_id = format!("a.{first_seq}");
-    Frame { v: crate::FRAME_VERSION, epoch, append_id, prev, snapshot: 0, first_seq, at, events }
+    Frame { v: crate::FRAME_VERSION, epoch, append_id, prev, snapshot: 0, floor: 0, first_seq, at, events }
 }
 
 fn key_of(command: &Command) -> Option<&KeyUse> {

@@ -54,6 +54,8 @@ pub struct Settings {
     pub advertise_url: Option<String>,
     pub replica_lease: Duration,
     pub passivate_after: Duration,
+    /// Events that stay in a run's journal when older ones are folded away.
+    pub journal_keep_events: u64,
     /// Whether the agent `dev/exec` is there.
     pub dev_exec: bool,
     /// Model steps that run at once in this replica.
@@ -69,6 +71,9 @@ pub struct Settings {
     pub log_format: LogFormat,
     pub log_filter: String,
     pub otlp_endpoint: Option<String>,
+    /// Where a test wants this process to end.
+    #[cfg(debug_assertions)]
+    pub crash_at_append: Option<hearth_journal::CrashPoint>,
     /// `SANDBOX_…` names and values, not checked here.
     pub sandbox: BTreeMap<String, String>,
 }
@@ -115,6 +120,7 @@ impl Reader {
         let advertise_url = self.read_if_set("advertise_url", http_url);
         let lease = self.read("replica_lease_ms", |text| value::milliseconds(text, 300, 600_000));
         let passivate = self.read("passivate_after_ms", |text| value::milliseconds(text, 10, 86_400_000));
+        let keep_events = self.read("journal_keep_events", |text| value::number(text, 1, 1_000_000_000));
         let dev_exec = self.read("dev_exec", value::boolean);
         let steps = self.read("max_concurrent_steps", |text| value::number(text, 1, 1_000_000));
         let requests = self.read("max_concurrent_requests", |text| value::number(text, 8, 1_000_000));
@@ -146,6 +152,7 @@ impl Reader {
             advertise_url,
             replica_lease: lease?,
             passivate_after: passivate?,
+            journal_keep_events: keep_events?,
             dev_exec: dev_exec?,
             max_concurrent_steps: usize::try_from(steps?).ok()?,
             max_concurrent_requests: usize::try_from(requests?).ok()?,
@@ -156,6 +163,8 @@ impl Reader {
             log_format: log_format?,
             log_filter: log_filter?,
             otlp_endpoint,
+            #[cfg(debug_assertions)]
+            crash_at_append: None,
             sandbox: std::mem::take(&mut self.merged.sandbox),
         })
     }

@@ -8,7 +8,13 @@ use super::table::{SETTINGS, find};
 
 /// Variables with the prefix `HEARTH_` that are not settings of a replica: they belong to the
 /// operator's client and to the command line.
-const FOREIGN_VARIABLES: &[&str] = &["HEARTH_URL", "HEARTH_CONFIG"];
+const FOREIGN_VARIABLES: &[&str] = &[
+    "HEARTH_URL",
+    "HEARTH_CONFIG",
+    // What a test asks a debug build for; any other build refuses it.
+    #[cfg(debug_assertions)]
+    "HEARTH_CRASH_AT_APPEND",
+];
 
 /// Everything that settings are read from. It has no debug output: there are secrets in it.
 #[derive(Clone, Default)]

@@ -50,6 +50,7 @@ pub const SETTINGS: &[Setting] = &[
     unset("advertise_url", "http://HOST:PORT"),
     setting("replica_lease_ms", "3000", "milliseconds from 300 to 600000"),
     setting("passivate_after_ms", "60000", "milliseconds from 10 to 86400000"),
+    setting("journal_keep_events", "10000", "a number from 1 to 1000000000"),
     setting("dev_exec", "false", BOOL),
     setting("max_concurrent_steps", "1024", "a number from 1 to 1000000"),
     setting("max_concurrent_requests", "16384", "a number from 8 to 1000000"),

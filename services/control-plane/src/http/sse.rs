@@ -112,8 +112,10 @@ async fn pump(mut events: Events, frames: &mpsc::Sender<Bytes>, pace: &Pace) -> 
                 Some(Err(fault)) => {
                     // Told without an id: the reader resumes after the last event that has one.
                     let event = StreamEvent { id: None, name: "error", data: fault.to_body() };
-                    frames.send_timeout(encode(&event), pace.stall).await.ok();
-                    return End::Done;
+                    return match frames.send_timeout(encode(&event), pace.stall).await {
+                        Err(mpsc::error::SendTimeoutError::Timeout(_)) => End::Cut,
+                        Ok(()) | Err(mpsc::error::SendTimeoutError::Closed(_)) => End::Done,
+                    };
                 }
             },
             _ = heartbeat.tick() => Some(Bytes::from_static(b": still here\n\n")),

@@ -41,6 +41,7 @@ fn append(name: &str, expected: Position, frame: impl Into<Bytes>) -> Append {
         append_id: format!("{name}-{expected}"),
         frame: frame.into(),
         head: Some(head(name, expected.0)),
+        floor: Position(0),
     }
 }
 
