@@ -14,12 +14,15 @@ pub mod node;
 mod port;
 mod spec;
 pub mod tools;
+mod workspaces;
 
 pub use available::{DRIVER_VARIABLES, Unavailable, available_drivers};
 pub use driver::{Driver, Network, SESSION_GID, SESSION_UID, SessionSpec, SessionState, SharedDriver, Started, Work};
 pub use env::{session_env, session_home, session_path};
 pub use error::{Error, ErrorKind};
+pub use node::{is_image_name, is_workspace_name};
 pub use port::{
     Caller, CloseRunArgs, CloseRunResult, ExecArgs, ExecResult, KillArgs, Liveness, OpenArgs, OpenResult, PollArgs,
     ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedSandboxes, WriteArgs, WriteResult,
 };
+pub use workspaces::{Imported, TarStream, WorkspaceRow, WorkspaceUse, Workspaces};

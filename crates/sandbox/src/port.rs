@@ -9,6 +9,8 @@ use async_trait::async_trait;
 use hearth_types::{ExecId, Fault, Isolation, RunId, SandboxId, SandboxLimits, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::Workspaces;
+
 pub type SharedSandboxes = Arc<dyn Sandboxes>;
 
 /// Who a call is for. Comes from the engine or from headers, never from an argument.
@@ -246,6 +248,11 @@ pub trait Sandboxes: Send + Sync + 'static {
     /// Makes a node take no new sessions. Those that it has go on.
     async fn drain(&self, _node: &str) -> Result<(), Fault> {
         Err(Fault::not_found())
+    }
+
+    /// Durable workspaces as a whole, where they can be reached from here.
+    fn workspaces(&self) -> Option<&dyn Workspaces> {
+        None
     }
 }
 

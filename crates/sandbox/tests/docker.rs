@@ -13,7 +13,7 @@ use std::time::Duration;
 use engine::{Relay, TestImage, cli, container_is_there};
 use hearth_sandbox::docker::{DockerDriver, DockerOptions};
 use hearth_sandbox::node::DEFAULT_IMAGE;
-use hearth_sandbox::{ExecArgs, OpenArgs, SharedDriver};
+use hearth_sandbox::{ExecArgs, OpenArgs, OpenResult, SharedDriver};
 use hearth_types::{Isolation, SandboxId};
 use suite::bench::{Bench, Place, caller, code, command, run, until};
 use tokio::time::Instant;
@@ -74,6 +74,9 @@ behaves! {
     life::a_close_can_be_repeated_and_an_unknown_id_is_unknown,
     life::a_tree_is_closed_at_once_and_stays_closed,
     life::a_close_that_meets_an_open_wins,
+    pool::t13_a_crowd_drains_the_pool_and_the_rest_starts_cold,
+    pool::a_pooled_session_is_as_any_other,
+    pool::t1_a_node_that_is_killed_finds_its_pool_again,
     sharing::a_tree_shares_one_session_per_workspace,
     sharing::a_shared_session_is_not_passed_off_as_another,
     sharing::an_open_repeated_by_its_call_is_one_session,
@@ -189,6 +192,57 @@ async fn t13_a_crowd_of_opens_is_as_many_containers() {
     bench.node().close_all().await.unwrap();
     assert!(!ids.iter().any(container_is_there));
     bench.finish().await;
+}
+
+/// What a member of the pool looks like to the operator, and what becomes of one that is removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_of_containers_is_labelled_replaced_and_fast() {
+    let Some(place) = docker().await else { return };
+    let bench = Bench::with(place, |options| options.pool_size = 2).await;
+    let label = format!("label=hearth.owner={}", bench.node().identity());
+    let containers = || cli(&["ps", "-q", "--no-trunc", "--filter", &label]).lines().count();
+    until("two containers are ready", || async { containers() == 2 }).await;
+    let hand = bench.hand(caller("acme"));
+    let (first, _) = until_warm(&hand).await;
+    assert!(container_is_there(&first.session_id), "its name is the session's");
+    let name = format!("hearth-{}", first.session_id);
+    let seen = cli(&["inspect", "-f", "{{index .Config.Labels \"hearth.session\"}}", &name]);
+    assert_eq!(seen, first.session_id.to_string());
+
+    until("the pool is full again", || async { containers() == 3 }).await;
+    let ready = cli(&["ps", "-q", "--no-trunc", "--filter", &label]);
+    let serving = cli(&["ps", "-q", "--no-trunc", "--filter", &format!("name=^/{name}$")]);
+    for container in ready.lines().filter(|id| *id != serving) {
+        cli(&["rm", "-f", container]);
+    }
+    let opened = hand.open().await;
+    assert_eq!(hand.sh(&opened.session_id, "echo usable").await.output, "usable\n", "warm or cold, it works");
+    until("dead members are replaced", || async { containers() == 4 }).await;
+
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let (opened, took) = until_warm(&hand).await;
+        times.push(took);
+        hand.close(&opened.session_id).await.unwrap();
+    }
+    assert!(times.iter().min().is_some_and(|best| *best < Duration::from_millis(100)), "{times:?}");
+    println!("warm opens: {times:?}");
+    bench.finish().await;
+    assert_eq!(cli(&["ps", "-aq", "--filter", &label]), "", "nothing is left");
+}
+
+/// Opens until one comes from the pool, which may be on its way to be filled.
+async fn until_warm(hand: &suite::bench::Hand<'_>) -> (OpenResult, Duration) {
+    for _ in 0..50 {
+        let began = Instant::now();
+        let opened = hand.open().await;
+        if opened.warm {
+            return (opened, began.elapsed());
+        }
+        hand.close(&opened.session_id).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    panic!("no open was warm");
 }
 
 /// T3

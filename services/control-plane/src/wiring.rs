@@ -54,14 +54,22 @@ pub enum StartError {
 pub struct Replica {
     pub hearth: Hearth,
     residents: Residents,
+    /// The sandbox node inside this process, if there is one.
+    node: Option<Arc<Node>>,
     /// What sandboxes run on here, in words.
     pub sandbox: String,
 }
 
 impl Replica {
-    /// Gives everything up in good order: turns are handed over at their next boundary.
+    /// Gives everything up in good order: turns are handed over at their next boundary. Sandbox sessions
+    /// go on; those that are nobody's yet do not.
     pub async fn drain(&self, deadline: Duration) {
-        self.residents.drain(deadline).await;
+        let pool = async {
+            if let Some(node) = &self.node {
+                node.drain_pool().await;
+            }
+        };
+        tokio::join!(self.residents.drain(deadline), pool);
     }
 
     /// Returns once a drain was asked for, by a caller of any replica.
@@ -94,7 +102,8 @@ pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
     let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
     let clock = SystemClock::shared();
     let (node, said) = local_node(settings, &replica, &clock, &stores).await?;
-    assemble(settings, replica, stores, clock, node, said).await.map(|(replica, _)| replica)
+    let (replica, _) = assemble(settings, replica, stores, clock, node.clone(), said).await?;
+    Ok(Replica { node: Some(node), ..replica })
 }
 
 /// A replica of a cluster: journal in JetStream, registry in Redis, bus on NATS.
@@ -198,7 +207,7 @@ async fn assemble(
     });
     let engine = Engine::new(Arc::new(models), Tools::new(agent_tool, sandboxes), settings.max_concurrent_steps);
     residents.start(engine).await?;
-    Ok((Replica { hearth, residents: residents.clone(), sandbox }, residents))
+    Ok((Replica { hearth, residents: residents.clone(), node: None, sandbox }, residents))
 }
 
 /// The command of `hearth` that runs the programs of code agents.

@@ -42,7 +42,8 @@ pub enum Error {
 }
 
 /// Serves until `stop` is cancelled, or until the node was drained and its last session is gone. Sessions go
-/// on after a stop, to be found again by the next start on the same state folder. `greet` is told the address and what sessions run on.
+/// on after a stop, to be found again by the next start on the same state folder; those that are ready and
+/// nobody's are removed. `greet` is told the address and what sessions run on.
 pub async fn serve_until_signal(
     settings: NodeSettings,
     stop: CancellationToken,
@@ -56,8 +57,7 @@ pub async fn serve_until_signal(
         hearth_sandbox::available_drivers(&settings.variables, &settings.host_env, &settings.options).await?;
     let registry = registry(&settings)?;
     let liveness = liveness(&settings, registry.clone()).await?;
-    let node = Node::start(settings.options.clone(), drivers.clone(), clock.clone(), liveness).await?;
-    let node = Arc::new(node);
+    let node = Arc::new(Node::start(settings.options.clone(), drivers.clone(), clock.clone(), liveness).await?);
     let tasks = TaskTracker::new();
     if let Some(registry) = registry {
         let url = settings.advertise_url.clone().unwrap_or_else(|| format!("http://{address}"));
@@ -82,7 +82,7 @@ pub async fn serve_until_signal(
     }
     end.cancel();
     tasks.close();
-    tasks.wait().await;
+    tokio::join!(tasks.wait(), node.drain_pool());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::init::MAX_FILE_BYTES;
 use crate::node::session::locked;
-use crate::node::{Inner, text};
+use crate::node::{Inner, text, usage};
 use crate::{Caller, ReadArgs, ReadResult, WriteArgs, WriteResult};
 
 const DEFAULT_READ_BYTES: u64 = 1024 * 1024;
@@ -36,6 +36,7 @@ pub(crate) async fn write(inner: &Arc<Inner>, caller: &Caller, args: WriteArgs) 
     }
     let mode = args.mode.as_ref().map(mode).transpose()?;
     let (session, live) = inner.find(caller, &args.session_id).await?;
+    usage::check_room(inner, &session)?;
     let in_use = session.begin(&inner.clock)?;
     let written = live.client.write(&args.path, &content, mode).await;
     drop(in_use);

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use hearth_telemetry::metrics::{self, HistogramVec, IntCounterVec, IntGauge};
+use hearth_telemetry::metrics::{self, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 
 pub(crate) static OPEN_SECONDS: LazyLock<HistogramVec> = LazyLock::new(|| {
     metrics::histogram_vec(
@@ -37,5 +37,23 @@ pub(crate) static LEFTOVERS: LazyLock<IntCounterVec> = LazyLock::new(|| {
         "hearth_sandbox_leftovers_total",
         "Containers and process groups of this node without a record, which were removed.",
         &["driver"],
+    )
+});
+
+pub(crate) static WORKSPACE_STOPS: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter(
+        "hearth_sandbox_workspace_stops_total",
+        "Commands that were ended because their workspace grew past its limit.",
+    )
+});
+
+pub(crate) static POOL_READY: LazyLock<IntGauge> =
+    LazyLock::new(|| metrics::gauge("hearth_sandbox_pool_ready", "Sessions that are ready and nobody's yet."));
+
+pub(crate) static POOL_EVENTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    metrics::counter_vec(
+        "hearth_sandbox_pool_total",
+        "What became of the pool: `made`, `failed`, `taken`, `empty` (an open started cold), `dead`, `removed`.",
+        &["event"],
     )
 });

@@ -3,6 +3,7 @@
 //! What a session may have is decided in `policy`, by pure code; `open`, `close` and `sweep` carry it
 //! out, as tasks of their own that finish whoever goes away; `state` makes all of it outlive the process.
 
+mod archive;
 mod bounded;
 mod close;
 mod commands;
@@ -14,34 +15,40 @@ mod open;
 mod options;
 mod past;
 mod policy;
+mod pool;
 mod provenance;
 mod session;
 mod state;
 mod sweep;
 mod table;
 mod text;
+mod usage;
 mod variables;
 mod workspace;
+mod workspaces;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use hearth_types::{Fault, RunId, SharedClock};
+use hearth_types::{Fault, RunId, SandboxId, SharedClock};
 use tokio::task::JoinHandle;
 
 pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
+pub use policy::{is_image_name, is_workspace_name};
 pub(crate) use state::node_identity;
 pub use state::workspace_store;
 pub use variables::check_secrets;
 
 use crate::node::past::Past;
+use crate::node::pool::{Pool, Shape};
 use crate::node::session::locked;
 use crate::node::state::StateFolder;
 use crate::node::table::Table;
+use crate::node::usage::Usage;
 use crate::{
     Caller, CloseRunResult, Error, ErrorKind, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs,
-    ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedDriver, WriteArgs, WriteResult,
+    ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedDriver, Workspaces, WriteArgs, WriteResult,
 };
 
 /// A running session service. Dropping it stops the sweeper and releases the state folder; sessions go
@@ -49,6 +56,7 @@ use crate::{
 pub struct Node {
     inner: Arc<Inner>,
     sweeper: JoinHandle<Option<()>>,
+    filler: JoinHandle<Option<()>>,
 }
 
 pub(crate) struct Inner {
@@ -61,6 +69,9 @@ pub(crate) struct Inner {
     table: Mutex<Table>,
     past: Mutex<Past>,
     draining: AtomicBool,
+    /// Never locked before the table by whoever needs both.
+    pool: Mutex<Pool>,
+    usage: Mutex<Usage>,
 }
 
 impl Node {
@@ -72,16 +83,26 @@ impl Node {
         clock: SharedClock,
         liveness: Arc<dyn RunLiveness>,
     ) -> Result<Self, Error> {
-        let dir = options.state_dir.clone();
-        let (state, records, past) = blocking(move || {
+        let (dir, root) = (options.state_dir.clone(), options.workspace_root.clone());
+        let (state, records, pooled, past) = blocking(move || {
             let state = StateFolder::open(&dir)?;
             let records = state.records()?;
+            let pooled = state.pooled()?;
+            if let Some(root) = &root
+                && let Err(error) = workspaces::clear_remains(root)
+            {
+                tracing::warn!(error = &error as &dyn std::error::Error, "remains of workspaces are left");
+            }
             let past = Past::open(state.past_file()).map_err(|error| {
                 Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be read", error)
             })?;
-            Ok((state, records, past))
+            Ok((state, records, pooled, past))
         })
         .await?;
+        // Without a driver that has the operator's runtime every open is refused, and there is nothing to keep.
+        let usual = policy::plan(&OpenArgs::default(), &options, &drivers).ok();
+        let usual = usual.and_then(|plan| Shape::of(&plan, drivers.get(plan.driver)?));
+        let pool = Pool::new(options.pool_size, usual, pooled, clock.now());
         let mut table = Table::new(options.max_sessions);
         for record in records {
             table.adopt(record, &drivers, &state, clock.now());
@@ -102,9 +123,12 @@ impl Node {
             table: Mutex::new(table),
             past: Mutex::new(past),
             draining: AtomicBool::new(false),
+            pool: Mutex::new(pool),
+            usage: Mutex::default(),
         });
         let sweeper = hearth_telemetry::task::spawn("sandbox-sweep", sweep::run(Arc::downgrade(&inner)));
-        Ok(Self { inner, sweeper })
+        let filler = hearth_telemetry::task::spawn("sandbox-pool", pool::run(Arc::downgrade(&inner)));
+        Ok(Self { inner, sweeper, filler })
     }
 
     /// What labels say of this node's containers, besides its name.
@@ -115,7 +139,18 @@ impl Node {
     /// Closes every session and returns when all are gone, or the first failure. For a node that is
     /// taken down for good.
     pub async fn close_all(&self) -> Result<(), Fault> {
-        close::all(&self.inner).await
+        let ((), closed) = tokio::join!(self.drain_pool(), close::all(&self.inner));
+        closed
+    }
+
+    /// The sessions that are ready and nobody's, now.
+    pub fn pooled(&self) -> Vec<SandboxId> {
+        locked(&self.inner.pool).members()
+    }
+
+    /// Removes the sessions that are ready and nobody's. For the end of a process whose sessions go on.
+    pub async fn drain_pool(&self) {
+        pool::drain(&self.inner).await;
     }
 
     /// Takes no new sessions from now on; those that are there go on.
@@ -164,6 +199,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         self.sweeper.abort();
+        self.filler.abort();
     }
 }
 
@@ -233,6 +269,10 @@ impl Sandboxes for Node {
         }
         self.begin_drain();
         Ok(())
+    }
+
+    fn workspaces(&self) -> Option<&dyn Workspaces> {
+        Some(self)
     }
 }
 

@@ -15,9 +15,10 @@ use crate::node::exec_log::ExecLog;
 use crate::node::metrics::OPEN_SECONDS;
 use crate::node::past::Why;
 use crate::node::policy::{self, Plan};
+use crate::node::pool::{Member, Shape};
 use crate::node::session::{Job, Live, Phase, Session, locked, start_job};
 use crate::node::state::{Record, Stage};
-use crate::node::table::shared_key;
+use crate::node::table;
 use crate::node::workspace::Workspace;
 use crate::node::{Inner, blocking, close, fault};
 use crate::{Caller, Error, ErrorKind, Network, OpenArgs, OpenResult, SessionSpec, SharedDriver, Work};
@@ -57,7 +58,7 @@ async fn claim_and_open(inner: &Arc<Inner>, caller: &Caller, args: &OpenArgs) ->
         match claim(inner, caller, &plan)? {
             Claim::Fresh(session) => {
                 session.opened().await?;
-                return answer(inner, &session, false);
+                return answer(inner, &session, session.pooled());
             }
             Claim::There(session) => {
                 session.opened().await?;
@@ -89,7 +90,7 @@ async fn there(
     session.renew(inner.clock.now());
     // The same call again gets the same answer as the first time.
     let again = caller.call.is_some() && caller.call == session.record.call;
-    answer(inner, session, !again).map(Some)
+    answer(inner, session, !again || session.pooled()).map(Some)
 }
 
 fn answer(inner: &Inner, session: &Session, warm: bool) -> Result<OpenResult, Fault> {
@@ -111,18 +112,22 @@ fn answer(inner: &Inner, session: &Session, warm: bool) -> Result<OpenResult, Fa
         idle_expires_at: row.idle_expires_at,
         node: row.node,
         warm,
-        notice: notice(session),
+        notice: notice(inner, session),
     })
 }
 
 /// What the level does not hold on this host, and what this session may do beyond it.
-fn notice(session: &Session) -> Option<String> {
-    let durable = "the size of the workspace is not limited";
+fn notice(inner: &Inner, session: &Session) -> Option<String> {
+    let durable = format!(
+        "the workspace may hold {} MiB, which is measured every few seconds: what goes on writing past it is ended",
+        inner.options.max_workspace_mb
+    );
     let egress = "sessions with egress can reach each other unless the engine forbids that";
     let spec = &session.record.spec;
+    let writes = matches!(spec.work, Work::Durable { read_only: false, .. });
     let parts = [
         session.driver.as_ref().and_then(|driver| driver.notice()),
-        session.record.workspace.is_some().then(|| durable.to_owned()),
+        writes.then_some(durable),
         (spec.network == Network::Egress).then(|| egress.to_owned()),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -132,23 +137,18 @@ fn notice(session: &Session) -> Option<String> {
 /// Decides, under the table's lock, which session this open is about, and makes it if there is none.
 fn claim(inner: &Arc<Inner>, caller: &Caller, plan: &Plan) -> Result<Claim, Fault> {
     let driver = inner.drivers.get(plan.driver).ok_or_else(|| Fault::internal("the plan names no driver"))?;
-    let record = record(inner, caller, plan, driver);
-    let key = shared_key(&record);
+    let mut record = record(inner, caller, plan, driver);
+    let key = table::key(&record);
     let mut table = locked(&inner.table);
     if let Some(root_run) = &caller.root_run
         && locked(&inner.past).has_ended(&caller.principal, root_run)
     {
         return Err(Fault::new(FaultCode::RunEnded, "the run tree has ended; it opens no sessions any more"));
     }
-    let known = match &key {
-        Some(key) => table.shared(key),
-        None => table.get(&record.spec.session),
-    };
-    if let Some(session) = known {
+    if let Some(session) = key.as_ref().and_then(|key| table.find(key)) {
         match session.phase() {
             Phase::Closing(_, job) => return Ok(Claim::Leaving(job)),
-            Phase::Unstopped(_) if key.is_some() => {}
-            Phase::Unstopped(_) => return Err(Fault::unavailable("the session of this call is being cleared away")),
+            Phase::Unstopped(_) => {}
             Phase::Opening | Phase::Live(_) | Phase::Detached => return Ok(Claim::There(session)),
         }
     }
@@ -159,6 +159,14 @@ fn claim(inner: &Arc<Inner>, caller: &Caller, plan: &Plan) -> Result<Claim, Faul
         ));
     }
     table.require_room()?;
+    if let Some(name) = &record.workspace {
+        table.require_unheld(&(record.principal.clone(), name.clone()))?;
+    }
+    let member = Shape::of(plan, driver).and_then(|shape| locked(&inner.pool).take(&shape, record.created_at));
+    if let Some(member) = &member {
+        record.spec.session = member.id().clone();
+        record.pooled = true;
+    }
     let exec_log = ExecLog::new(inner.state.execs_file(&record.spec.session));
     let session = Session::new(record, Some(driver.clone()), Phase::Opening, exec_log, inner.clock.now());
     table.insert(session.clone(), key);
@@ -169,7 +177,7 @@ fn claim(inner: &Arc<Inner>, caller: &Caller, plan: &Plan) -> Result<Claim, Faul
         { field::ROOT_RUN_ID } = spec.root_run.as_ref().map(tracing::field::display),
         { field::ISOLATION } = session.record.isolation.as_str(),
     );
-    let task = carry_out(inner.clone(), session.clone(), driver.clone()).instrument(span);
+    let task = carry_out(inner.clone(), session.clone(), driver.clone(), member).instrument(span);
     session.set_opening(start_job("sandbox-open", task));
     Ok(Claim::Fresh(session))
 }
@@ -185,7 +193,7 @@ fn record(inner: &Inner, caller: &Caller, plan: &Plan, driver: &SharedDriver) ->
     };
     Record {
         spec: SessionSpec {
-            session: session_id(inner, caller, own),
+            session: SandboxId::generate(),
             root_run: caller.root_run.clone(),
             node: inner.options.name.clone(),
             image: plan.image.clone(),
@@ -204,29 +212,36 @@ fn record(inner: &Inner, caller: &Caller, plan: &Plan, driver: &SharedDriver) ->
         call: caller.call.clone(),
         created_at: now,
         stage: Stage::Opening,
+        pooled: false,
     }
-}
-
-/// A session of the caller's own is found again by the call that opened it, through its id.
-fn session_id(inner: &Inner, caller: &Caller, own: bool) -> SandboxId {
-    let Some(call) = caller.call.as_deref().filter(|_| own) else { return SandboxId::generate() };
-    let root_run = caller.root_run.as_ref().map_or("", |run| run.as_str());
-    let derived = SandboxId::derive(&["open", inner.state.identity(), &caller.principal, root_run, call]);
-    // Once it is gone its id names a past session for good; the repeated call gets another.
-    if locked(&inner.past).gone(&derived).is_some() { SandboxId::generate() } else { derived }
 }
 
 /// The task of an open. Whatever fails, nothing is left behind, or what is left keeps its place until
 /// the sweeper has removed it.
-async fn carry_out(inner: Arc<Inner>, session: Arc<Session>, driver: SharedDriver) -> Result<(), Fault> {
-    let workspace = match prepare(&inner, &session, &driver).await {
-        Ok(workspace) => workspace,
-        Err(error) => {
+async fn carry_out(
+    inner: Arc<Inner>,
+    session: Arc<Session>,
+    driver: SharedDriver,
+    member: Option<Member>,
+) -> Result<(), Fault> {
+    if let Some(member) = member {
+        match take_over(&inner, &session, member).await {
+            Ok(live) => return session.go_live(&live, inner.clock.now()),
+            Err(error) => {
+                tracing::warn!(session = %session.id(), error = &error as &dyn std::error::Error, "a session of the pool could not be used; it is started anew");
+                session.set_cold();
+            }
+        }
+    }
+    let brought = match prepare(&inner, &session, &driver).await {
+        Ok(workspace) => Box::pin(bring_up(&inner, &session, &driver, workspace)).await,
+        Err(error) if !session.record.pooled => {
             locked(&inner.table).remove(&session);
             return Err(refusal(&session, &error));
         }
+        Err(error) => Err(error),
     };
-    let error = match Box::pin(bring_up(&inner, &session, &driver, workspace)).await {
+    let error = match brought {
         Ok(live) => return session.go_live(&live, inner.clock.now()),
         Err(error) => error,
     };
@@ -236,6 +251,16 @@ async fn carry_out(inner: Arc<Inner>, session: Arc<Session>, driver: SharedDrive
         drop(close::begin(&inner, &session, Why::Failed).0.await);
     }
     Err(refusal)
+}
+
+/// A session from the pool runs already: what is left is to see that it answers, and to write down whose it
+/// is. Until then its record in the pool stands, so that a crash leaves nothing unknown.
+async fn take_over(inner: &Arc<Inner>, session: &Session, member: Member) -> Result<Live, Error> {
+    let client = InitClient::connect(&member.started.socket).await?;
+    put(inner, session, Stage::Open).await?;
+    let (node, id) = (inner.clone(), session.id().clone());
+    blocking(move || node.state.remove_pooled(&id)).await?;
+    Ok(Live { client, started: member.started })
 }
 
 fn refusal(session: &Session, error: &Error) -> Fault {
@@ -262,6 +287,10 @@ async fn bring_up(
     let spec = &session.record.spec;
     put(inner, session, Stage::Opening).await?;
     let _turn = session.driver_turn.lock().await;
+    if session.record.pooled {
+        // What came from the pool under this id did not answer.
+        driver.stop(session.id()).await?;
+    }
     let started = match tokio::time::timeout(START_DEADLINE, driver.start(spec)).await {
         Ok(started) => started?,
         Err(_) => return Err(Error::new(ErrorKind::Deadline, "the session did not come up in time; try again")),
@@ -309,6 +338,6 @@ async fn verify_mount(
 
 /// Writes the session's record with another stage.
 pub(crate) async fn put(inner: &Arc<Inner>, session: &Session, stage: Stage) -> Result<(), Error> {
-    let (inner, record) = (inner.clone(), Record { stage, ..session.record.clone() });
+    let (inner, record) = (inner.clone(), Record { stage, pooled: session.pooled(), ..session.record.clone() });
     blocking(move || inner.state.put(&record)).await
 }

@@ -43,6 +43,11 @@ pub struct NodeOptions {
     /// The engine's runtime for sessions that name none. Absent: that of the first driver.
     pub runtime: Option<String>,
     pub max_sessions: NonZeroUsize,
+    /// Sessions that are kept ready of each kind that is asked for; they do not count as sessions. None
+    /// by default: they hold memory, and what a killed node leaves of them stays until it starts again.
+    pub pool_size: usize,
+    /// What a durable workspace may hold.
+    pub max_workspace_mb: u64,
     pub idle_ttl: Duration,
     pub max_ttl: Duration,
     pub ceiling: Ceiling,
@@ -71,6 +76,8 @@ impl NodeOptions {
             allowed_images: None,
             runtime: None,
             max_sessions: sessions_for_memory(),
+            pool_size: 0,
+            max_workspace_mb: 10 * 1_024,
             idle_ttl: Duration::from_secs(15 * 60),
             max_ttl: Duration::from_secs(8 * 3600),
             ceiling: Ceiling::default(),
@@ -110,6 +117,8 @@ impl NodeOptions {
             "SANDBOX_ALLOWED_IMAGES" => self.allowed_images = Some(setting.words()?),
             "SANDBOX_RUNTIME" => self.runtime = Some(setting.word()?),
             "SANDBOX_MAX_SESSIONS" => self.max_sessions = setting.count()?,
+            "SANDBOX_POOL_SIZE" => self.pool_size = usize::try_from(setting.whole(0..=128)?).unwrap_or(0),
+            "SANDBOX_MAX_WORKSPACE_MB" => self.max_workspace_mb = setting.whole(1..=1 << 30)?,
             "SANDBOX_SESSION_IDLE_TTL" => self.idle_ttl = setting.span(1..=30 * 86_400)?,
             "SANDBOX_SESSION_MAX_TTL" => self.max_ttl = setting.span(1..=30 * 86_400)?,
             "SANDBOX_SWEEP_INTERVAL" => self.sweep_interval = setting.span(1..=10)?,
@@ -231,6 +240,8 @@ mod tests {
             ("SANDBOX_ALLOWED_IMAGES", "a:1, b"),
             ("SANDBOX_RUNTIME", "runsc"),
             ("SANDBOX_MAX_SESSIONS", "3"),
+            ("SANDBOX_POOL_SIZE", "4"),
+            ("SANDBOX_MAX_WORKSPACE_MB", "100"),
             ("SANDBOX_SESSION_IDLE_TTL", "5s"),
             ("SANDBOX_SESSION_MAX_TTL", "1h"),
             ("SANDBOX_SWEEP_INTERVAL", "1s"),
@@ -247,6 +258,7 @@ mod tests {
         assert_eq!((options.image.as_str(), options.runtime.as_deref()), ("mine:1", Some("runsc")));
         assert_eq!((options.max_sessions.get(), options.idle_ttl), (3, Duration::from_secs(5)));
         assert!(options.allow_egress && options.allow_env_injection);
+        assert_eq!((options.pool_size, options.max_workspace_mb), (4, 100));
         assert_eq!(options.workspace_root, Some(PathBuf::from("/srv/work")));
     }
 
@@ -260,6 +272,7 @@ mod tests {
             ("SANDBOX_MAX_CPU", "nan"),
             ("SANDBOX_MAX_MEM_MB", "-1"),
             ("SANDBOX_MAX_SESSIONS", "0"),
+            ("SANDBOX_POOL_SIZE", "129"),
             ("SANDBOX_WORKSPACE_ROOT", "work"),
             ("SANDBOX_IMAGE", ""),
             ("SANDBOX_TYPO", "1"),

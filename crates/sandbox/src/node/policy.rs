@@ -90,8 +90,16 @@ impl Asked {
     }
 }
 
+/// Whether an engine could have an image of this name.
+pub fn is_image_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b':' | b'@');
+    (1..=MAX_IMAGE_CHARS).contains(&name.len())
+        && name.bytes().all(plain)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
 /// `[a-z0-9][a-z0-9_-]{0,63}`
-pub(crate) fn is_workspace_name(name: &str) -> bool {
+pub fn is_workspace_name(name: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     (1..=64).contains(&name.len())
         && name.bytes().next().is_some_and(word)
@@ -204,11 +212,7 @@ fn image(args: &OpenArgs, options: &NodeOptions, driver: &dyn Driver) -> Result<
     let Some(asked) = &args.image else {
         return Ok((driver.isolation() > Isolation::L1).then(|| options.image.clone()));
     };
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b':' | b'@');
-    let fits = (1..=MAX_IMAGE_CHARS).contains(&asked.len())
-        && asked.bytes().all(plain)
-        && asked.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if !fits {
+    if !is_image_name(asked) {
         return Err(Fault::invalid("image", asked, "an image's name, such as hearth-session:latest"));
     }
     let allowed =

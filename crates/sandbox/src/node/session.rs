@@ -4,12 +4,13 @@
 //! an await; calls to the driver are serialised by [`Session::driver_turn`].
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use hearth_types::{ExecId, Fault, FaultCode, RunId, SandboxId, SharedClock, Timestamp};
+use hearth_types::{ExecId, Fault, FaultCode, RunId, SandboxId, SharedClock, Tenant, Timestamp};
 
 use crate::init::InitClient;
 use crate::node::exec_log::ExecLog;
@@ -71,6 +72,7 @@ struct State {
     /// How many callers each command under way has here.
     running: HashMap<ExecId, u32>,
     last_used: Timestamp,
+    used_since: bool,
 }
 
 pub(crate) struct Session {
@@ -83,6 +85,8 @@ pub(crate) struct Session {
     pub provenance: Mutex<Provenance>,
     pub exec_log: ExecLog,
     opening: OnceLock<Job<()>>,
+    /// Whether it came from the pool. Taken back when what came from there turns out to be dead.
+    pooled: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -95,13 +99,14 @@ impl Session {
         now: Timestamp,
     ) -> Arc<Self> {
         Arc::new(Self {
+            pooled: AtomicBool::new(record.pooled),
             record,
             driver,
             driver_turn: tokio::sync::Mutex::new(()),
             provenance: Mutex::default(),
             exec_log,
             opening: OnceLock::new(),
-            state: Mutex::new(State { phase, busy: 0, running: HashMap::new(), last_used: now }),
+            state: Mutex::new(State { phase, busy: 0, running: HashMap::new(), last_used: now, used_since: true }),
         })
     }
 
@@ -116,6 +121,14 @@ impl Session {
 
     pub(crate) fn set_opening(&self, job: Job<()>) {
         drop(self.opening.set(job));
+    }
+
+    pub(crate) fn pooled(&self) -> bool {
+        self.pooled.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cold(&self) {
+        self.pooled.store(false, Ordering::Relaxed);
     }
 
     /// Waits until its open has ended, one way or the other.
@@ -227,6 +240,7 @@ impl Session {
     fn end_use(&self, exec: Option<&(ExecId, Option<RunId>)>, now: Timestamp) {
         let mut state = locked(&self.state);
         state.busy = state.busy.saturating_sub(1);
+        state.used_since = true;
         state.last_used = state.last_used.max(now);
         let Some((exec_id, run)) = exec else { return };
         let callers = state.running.get(exec_id).copied().unwrap_or(0);
@@ -241,6 +255,27 @@ impl Session {
         if let Some(run) = run {
             locked(&self.provenance).executed(run);
         }
+    }
+
+    /// Its durable workspace.
+    pub(crate) fn place(&self) -> Option<(Tenant, String)> {
+        Some((self.record.principal.clone(), self.record.workspace.clone()?))
+    }
+
+    pub(crate) fn running(&self) -> Vec<ExecId> {
+        locked(&self.state).running.keys().cloned().collect()
+    }
+
+    pub(crate) fn runs_commands(&self) -> bool {
+        !locked(&self.state).running.is_empty()
+    }
+
+    /// Whether something ran, or was written, since this was asked last.
+    pub(crate) fn may_have_written(&self) -> bool {
+        let mut state = locked(&self.state);
+        let used = state.busy > 0 || state.used_since;
+        state.used_since = false;
+        used
     }
 
     /// Why the session is, or soon will be, gone.

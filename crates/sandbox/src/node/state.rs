@@ -7,6 +7,7 @@
 //! | `lock` | held for as long as the process lives |
 //! | `sessions/ID.json` | one [`Record`] |
 //! | `sessions/ID.execs` | commands under way, one line for a start and one for an end |
+//! | `pool/ID.json` | one [`PoolRecord`]: a session that is ready and nobody's yet |
 //! | `past.jsonl` | sessions that are gone and run trees that ended |
 
 use std::fs::{self, File, OpenOptions};
@@ -15,8 +16,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use hearth_types::{Isolation, SandboxId, Tenant, Timestamp};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::node::pool::PoolRecord;
 use crate::{Error, ErrorKind, SessionSpec};
 
 /// A session as it survives the process. It holds no secrets.
@@ -33,6 +36,9 @@ pub(crate) struct Record {
     pub call: Option<String>,
     pub created_at: Timestamp,
     pub stage: Stage,
+    /// Whether it came from the pool.
+    #[serde(default)]
+    pub pooled: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +67,7 @@ impl StateFolder {
         // Drivers have folders of their own in it, which code of another user may have to pass through.
         fs::DirBuilder::new().recursive(true).mode(0o711).create(dir).map_err(failed)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join("sessions")).map_err(failed)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join("pool")).map_err(failed)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -96,49 +103,88 @@ impl StateFolder {
         self.dir.join("sessions").join(format!("{session}.json"))
     }
 
+    fn pool_file(&self, session: &SandboxId) -> PathBuf {
+        self.dir.join("pool").join(format!("{session}.json"))
+    }
+
     /// Returns once the record would survive a power cut. Blocks on the disk.
     pub(crate) fn put(&self, record: &Record) -> Result<(), Error> {
-        let bytes = serde_json::to_vec(record)
-            .map_err(|error| Error::caused(ErrorKind::Internal, "a session record could not be encoded", error))?;
-        write_durably(&self.record_file(&record.spec.session), &bytes)
-            .map_err(|error| Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be written", error))
+        put(&self.record_file(&record.spec.session), record)
+    }
+
+    pub(crate) fn put_pooled(&self, record: &PoolRecord) -> Result<(), Error> {
+        put(&self.pool_file(&record.spec.session), record)
     }
 
     pub(crate) fn remove(&self, session: &SandboxId) -> Result<(), Error> {
-        for path in [self.record_file(session), self.execs_file(session)] {
-            match fs::remove_file(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => {
-                    let message = "the node's state folder cannot be written";
-                    return Err(Error::caused(ErrorKind::Unavailable, message, error));
-                }
-            }
+        for path in [self.record_file(session), self.execs_file(session), self.pool_file(session)] {
+            remove(&path)?;
         }
         Ok(())
     }
 
+    pub(crate) fn remove_pooled(&self, session: &SandboxId) -> Result<(), Error> {
+        remove(&self.pool_file(session))
+    }
+
+    /// The pool's records. Of a session that was taken from the pool its own record is what counts.
+    pub(crate) fn pooled(&self) -> Result<Vec<PoolRecord>, Error> {
+        let mut records: Vec<PoolRecord> = read_all(&self.dir.join("pool"))?;
+        let mut taken = Vec::new();
+        records.retain(|record| {
+            let session = &record.spec.session;
+            let mine = !self.record_file(session).exists();
+            if !mine {
+                taken.push(session.clone());
+            }
+            mine
+        });
+        taken.iter().try_for_each(|session| self.remove_pooled(session))?;
+        Ok(records)
+    }
+
     /// All records. One that cannot be read is set aside under another name and reported.
     pub(crate) fn records(&self) -> Result<Vec<Record>, Error> {
-        let failed = |error| Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be read", error);
-        let mut records = Vec::new();
-        for entry in fs::read_dir(self.dir.join("sessions")).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if path.extension().is_none_or(|ext| ext != "json") {
-                continue;
-            }
-            let bytes = fs::read(&path).map_err(failed)?;
-            match serde_json::from_slice::<Record>(&bytes) {
-                Ok(record) => records.push(record),
-                Err(error) => {
-                    tracing::error!(%error, path = %path.display(), "a session record cannot be read; it is set aside");
-                    fs::rename(&path, path.with_extension("unreadable")).map_err(failed)?;
-                }
-            }
-        }
+        let mut records: Vec<Record> = read_all(&self.dir.join("sessions"))?;
         records.sort_by(|a, b| a.spec.session.cmp(&b.spec.session));
         Ok(records)
     }
+}
+
+fn put(path: &Path, record: &impl Serialize) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(record)
+        .map_err(|error| Error::caused(ErrorKind::Internal, "a session record could not be encoded", error))?;
+    write_durably(path, &bytes)
+        .map_err(|error| Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be written", error))
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be written", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_all<T: DeserializeOwned>(folder: &Path) -> Result<Vec<T>, Error> {
+    let failed = |error| Error::caused(ErrorKind::Unavailable, "the node's state folder cannot be read", error);
+    let mut records = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|ext| ext != "json") {
+            continue;
+        }
+        let bytes = fs::read(&path).map_err(failed)?;
+        match serde_json::from_slice(&bytes) {
+            Ok(record) => records.push(record),
+            Err(error) => {
+                tracing::error!(%error, path = %path.display(), "a session record cannot be read; it is set aside");
+                fs::rename(&path, path.with_extension("unreadable")).map_err(failed)?;
+            }
+        }
+    }
+    Ok(records)
 }
 
 /// The identity in a node's folder, made on first use.
@@ -224,6 +270,7 @@ pub(crate) mod tests {
             call: None,
             created_at: Timestamp::from_millis(1_000),
             stage: Stage::Opening,
+            pooled: false,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::node::close;
 use crate::node::metrics::LEFTOVERS;
 use crate::node::past::Why;
 use crate::node::session::{Phase, Session, SessionUse, locked};
+use crate::node::usage;
 use crate::{Liveness, SharedDriver};
 
 /// Questions to drivers and to run trees at once.
@@ -41,6 +42,7 @@ pub(crate) async fn run(inner: Weak<Inner>) {
 
 pub(crate) async fn once(inner: &Arc<Inner>) {
     let sessions = locked(&inner.table).sessions();
+    usage::look(inner, &sessions).await;
     let trees = liveness(inner, &sessions).await;
     let looks = sessions.into_iter().map(|session| {
         let tree = session.record.spec.root_run.as_ref().and_then(|run| trees.get(run)).copied();
@@ -127,7 +129,9 @@ async fn remove_leftovers(inner: &Arc<Inner>) {
             Err(_) => continue,
         };
         for id in owned {
-            if locked(&inner.table).get(&id).is_none() {
+            // In this order: an open takes a session from the pool into the table.
+            let pooled = locked(&inner.pool).holds(&id);
+            if !pooled && locked(&inner.table).get(&id).is_none() {
                 stop_leftover(driver, &id).await;
             }
         }

@@ -1,6 +1,7 @@
 //! The sessions of a node: which there are, which of them a run tree shares, and how many may be.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -12,27 +13,35 @@ use crate::node::metrics::SESSIONS;
 use crate::node::past::Why;
 use crate::node::session::{Phase, Session};
 use crate::node::state::{Record, Stage, StateFolder};
+use crate::node::workspaces::{Hold, Place};
 
-/// What one shared session of a run tree is for.
+/// By what an open finds a session that is there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct SharedKey {
-    pub principal: Tenant,
-    pub root_run: RunId,
-    pub image: Option<String>,
-    pub workspace: Option<String>,
-    /// A read-only view of a workspace is another session than one that may write.
-    pub read_only: bool,
+pub(crate) enum Key {
+    /// The shared session of a run tree.
+    Shared {
+        principal: Tenant,
+        root_run: RunId,
+        image: Option<String>,
+        workspace: Option<String>,
+        /// A read-only view of a workspace is another session than one that may write.
+        read_only: bool,
+    },
+    /// A session of the caller's own: by the call that opened it.
+    Call { principal: Tenant, root_run: Option<RunId>, call: String },
 }
 
 pub(crate) struct Table {
     max: NonZeroUsize,
     sessions: HashMap<SandboxId, Arc<Session>>,
-    shared: HashMap<SharedKey, SandboxId>,
+    keys: HashMap<Key, SandboxId>,
+    /// Workspaces that are handled as a whole now.
+    held: HashMap<Place, Hold>,
 }
 
 impl Table {
     pub(crate) fn new(max: NonZeroUsize) -> Self {
-        Self { max, sessions: HashMap::new(), shared: HashMap::new() }
+        Self { max, sessions: HashMap::new(), keys: HashMap::new(), held: HashMap::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -43,8 +52,8 @@ impl Table {
         self.sessions.get(id).cloned()
     }
 
-    pub(crate) fn shared(&self, key: &SharedKey) -> Option<Arc<Session>> {
-        self.get(self.shared.get(key)?)
+    pub(crate) fn find(&self, key: &Key) -> Option<Arc<Session>> {
+        self.get(self.keys.get(key)?)
     }
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
@@ -58,6 +67,31 @@ impl Table {
         self.sessions.values().filter(of_tree).cloned().collect()
     }
 
+    /// Whether the workspace was free for it.
+    pub(crate) fn hold(&mut self, place: Place, hold: Hold) -> bool {
+        match self.held.entry(place) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(hold);
+                true
+            }
+        }
+    }
+
+    pub(crate) fn release(&mut self, place: &Place) {
+        self.held.remove(place);
+    }
+
+    /// Refuses a session on a workspace that is being replaced or removed.
+    pub(crate) fn require_unheld(&self, place: &Place) -> Result<(), Fault> {
+        match self.held.get(place) {
+            Some(Hold::Change) => {
+                Err(Fault::new(FaultCode::Conflict, "the workspace is being replaced or removed; try again"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn require_room(&self) -> Result<(), Fault> {
         if self.sessions.len() < self.max.get() {
             return Ok(());
@@ -68,9 +102,9 @@ impl Table {
         ))
     }
 
-    pub(crate) fn insert(&mut self, session: Arc<Session>, key: Option<SharedKey>) {
+    pub(crate) fn insert(&mut self, session: Arc<Session>, key: Option<Key>) {
         if let Some(key) = key {
-            self.shared.insert(key, session.id().clone());
+            self.keys.insert(key, session.id().clone());
         }
         if self.sessions.insert(session.id().clone(), session).is_none() {
             SESSIONS.inc();
@@ -82,7 +116,7 @@ impl Table {
         if self.sessions.remove(session.id()).is_some() {
             SESSIONS.dec();
         }
-        self.shared.retain(|_, id| id != session.id());
+        self.keys.retain(|_, id| id != session.id());
     }
 
     /// Takes over a session of an earlier process, even past the bound: it is there.
@@ -98,7 +132,7 @@ impl Table {
             Stage::Opening => Phase::Unstopped(Why::Failed),
             Stage::Closing => Phase::Unstopped(Why::Closed),
         };
-        let key = shared_key(&record).filter(|_| record.stage == Stage::Open);
+        let key = key(&record).filter(|_| record.stage == Stage::Open);
         let exec_log = ExecLog::new(state.execs_file(&record.spec.session));
         self.insert(Session::new(record, driver.cloned(), phase, exec_log, now), key);
     }
@@ -110,17 +144,17 @@ impl Drop for Table {
     }
 }
 
-/// Under what a session is shared; nothing when it is its opener's own.
-pub(crate) fn shared_key(record: &Record) -> Option<SharedKey> {
+/// Nothing for a session that only its opener knows of.
+pub(crate) fn key(record: &Record) -> Option<Key> {
+    let (principal, root_run) = (record.principal.clone(), record.spec.root_run.clone());
     if record.own {
-        return None;
+        return Some(Key::Call { principal, root_run, call: record.call.clone()? });
     }
-    let read_only = matches!(record.spec.work, crate::Work::Durable { read_only: true, .. });
-    Some(SharedKey {
-        principal: record.principal.clone(),
-        root_run: record.spec.root_run.clone()?,
+    Some(Key::Shared {
+        principal,
+        root_run: root_run?,
         image: record.spec.image.clone(),
         workspace: record.workspace.clone(),
-        read_only,
+        read_only: matches!(record.spec.work, crate::Work::Durable { read_only: true, .. }),
     })
 }

@@ -18,7 +18,7 @@ use crate::{Error, ErrorKind, SESSION_GID, SESSION_UID, session_home};
 /// Of the folder of one principal: others may pass through it, by name, to what they can open anyway.
 const PRINCIPAL_MODE: Mode = Mode::from_raw_mode(0o711);
 const WORKSPACE_MODE: Mode = Mode::from_raw_mode(0o700);
-const MARK_PREFIX: &str = ".hearth-mark-";
+pub(crate) const MARK_PREFIX: &str = ".hearth-mark-";
 
 /// A workspace directory, held open.
 #[derive(Debug)]
@@ -39,11 +39,17 @@ impl Workspace {
         if check_id(principal).is_err() || !is_workspace_name(name) {
             return Err(Error::new(ErrorKind::Invalid, "a workspace is named [a-z0-9][a-z0-9_-]{0,63}"));
         }
-        let top = open_root(root)?;
-        let owner = folder(&top, principal, PRINCIPAL_MODE).map_err(|error| refuse(&error, name))?;
+        let owner = open_owner(root, principal, name)?;
         let folder = folder(&owner, name, WORKSPACE_MODE).map_err(|error| refuse(&error, name))?;
         give_to_sessions(&folder).map_err(|error| refuse(&error, name))?;
         Ok(Self { folder })
+    }
+
+    /// Makes a folder beside the workspaces, for one that is to become one of them.
+    pub(crate) fn make(owner: &OwnedFd, name: &str) -> Result<OwnedFd, Error> {
+        let folder = folder(owner, name, WORKSPACE_MODE).map_err(|error| refuse(&error, name))?;
+        give_to_sessions(&folder).map_err(|error| refuse(&error, name))?;
+        Ok(folder)
     }
 
     pub(crate) fn mark(&self, session: &SandboxId) -> Result<Mark, Error> {
@@ -101,11 +107,16 @@ fn remove(folder: &OwnedFd, name: &str) -> io::Result<()> {
 }
 
 /// The root is the operator's and may be reached through links of the operator's.
-fn open_root(root: &Path) -> Result<OwnedFd, Error> {
+pub(crate) fn open_root(root: &Path) -> Result<OwnedFd, Error> {
     let opened = std::fs::create_dir_all(root).and_then(|()| File::open(root));
     let root =
         opened.map_err(|error| Error::caused(ErrorKind::Unavailable, "the workspace root cannot be used", error))?;
     Ok(root.into())
+}
+
+/// The folder of a principal, made if it is not there.
+pub(crate) fn open_owner(root: &Path, principal: &str, name: &str) -> Result<OwnedFd, Error> {
+    folder(&open_root(root)?, principal, PRINCIPAL_MODE).map_err(|error| refuse(&error, name))
 }
 
 /// Opens `parent/name`, a single component, making it if it is not there.
@@ -122,7 +133,7 @@ fn folder(parent: &OwnedFd, name: &str, mode: Mode) -> rustix::io::Result<OwnedF
     open_folder(parent, name)
 }
 
-fn open_folder(parent: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_folder(parent: &OwnedFd, name: impl rustix::path::Arg + Copy) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {

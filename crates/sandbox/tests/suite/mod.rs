@@ -5,6 +5,7 @@ pub mod bench;
 pub mod commands;
 pub mod files;
 pub mod life;
+pub mod pool;
 pub mod sharing;
 
 /// One test per name, each on a bench of its own; skipped where the place cannot be had.
