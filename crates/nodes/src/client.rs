@@ -2,20 +2,27 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use hearth_proto::v1::sandbox_node_client::SandboxNodeClient;
 use hearth_proto::v1::{
-    CallRequest, Caller as WireCaller, CloseTreeRequest, DrainRequest, ListAllRequest, call_reply, close_tree_reply,
-    drain_reply, list_all_reply,
+    CallReply, CallRequest, Caller as WireCaller, CloseTreeRequest, DrainRequest, ExportPart, ImportPart,
+    ListAllRequest, ListWorkspacesRequest, WorkspaceName, call_reply, close_tree_reply, drain_reply, export_part,
+    import_part, list_all_reply,
 };
-use hearth_sandbox::Caller;
-use hearth_types::{Fault, RunId};
+use hearth_sandbox::{Caller, TarStream};
+use hearth_types::{Fault, RunId, Tenant};
 use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 /// Bytes of one message: a file of 16 MiB as base64, and what is around it.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;
+/// Pieces of an archive on their way to a node.
+const PARTS: usize = 8;
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// How long a connection may be silent before it is probed, and how long the probe may take.
 const PROBE_AFTER: Duration = Duration::from_secs(5);
@@ -35,6 +42,8 @@ pub(crate) enum Question<'q> {
     CloseTree { caller: &'q Caller, root_run: &'q RunId, tombstone: bool },
     ListAll,
     Drain { node: &'q str },
+    ListWorkspaces { principal: Option<&'q Tenant> },
+    DeleteWorkspace { principal: &'q Tenant, name: &'q str },
 }
 
 /// The way to one node. Cheap to clone.
@@ -80,6 +89,15 @@ impl NodeClient {
             Question::CloseTree { caller, root_run, tombstone } => self.close_tree(caller, root_run, *tombstone).await,
             Question::ListAll => self.list_all().await,
             Question::Drain { node } => self.drain(node).await,
+            Question::ListWorkspaces { principal } => {
+                let principal = principal.cloned().unwrap_or_default();
+                let message = self.request(ListWorkspacesRequest { principal });
+                outcome(self.inner.clone().list_workspaces(message).await.map_err(lost)?.into_inner())
+            }
+            Question::DeleteWorkspace { principal, name } => {
+                let message = self.request(workspace(principal, name));
+                outcome(self.inner.clone().delete_workspace(message).await.map_err(lost)?.into_inner())
+            }
         }
     }
 
@@ -89,12 +107,53 @@ impl NodeClient {
             tool: tool.to_owned(),
             arguments: args.to_string().into_bytes(),
         };
-        let reply = self.inner.clone().call(self.request(message)).await.map_err(lost)?.into_inner();
-        match reply.outcome {
-            Some(call_reply::Outcome::Result(bytes)) => decode(&bytes).map(Ok),
-            Some(call_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
-            None => Err(empty()),
-        }
+        outcome(self.inner.clone().call(self.request(message)).await.map_err(lost)?.into_inner())
+    }
+
+    /// The archive of a workspace. What goes wrong on the way ends it with a fault.
+    pub async fn export(&self, principal: &str, name: &str) -> Result<TarStream, NoOutcome> {
+        let request = self.request(workspace(principal, name));
+        let parts = self.inner.clone().export_workspace(request).await.map_err(lost)?.into_inner();
+        let piece = |part: Result<ExportPart, Status>| match part {
+            Ok(ExportPart { part: Some(export_part::Part::Data(data)) }) => Ok(Bytes::from(data)),
+            Ok(ExportPart { part: Some(export_part::Part::Fault(fault)) }) => {
+                Err(serde_json::from_slice(&fault).unwrap_or_else(|_| broke_off("a fault that is not understood")))
+            }
+            Ok(ExportPart { part: None }) => Err(broke_off("an empty part")),
+            Err(status) => Err(broke_off(&status.to_string())),
+        };
+        Ok(parts.map(piece).boxed())
+    }
+
+    /// Sends an archive, which can be sent once only.
+    pub async fn import(
+        &self,
+        principal: &str,
+        name: &str,
+        mut tar: TarStream,
+    ) -> Result<Result<Value, Fault>, NoOutcome> {
+        let part = |part| ImportPart { part: Some(part) };
+        let (sender, receiver) = mpsc::channel(PARTS);
+        let first = part(import_part::Part::Workspace(workspace(principal, name)));
+        let feed = async move {
+            let mut next = Some(first);
+            // An archive that breaks off is sent without its last part, and the node gives it up.
+            while let Some(sending) = next {
+                let last = matches!(sending.part, Some(import_part::Part::End(_)));
+                if sender.send(sending).await.is_err() || last {
+                    return;
+                }
+                next = match tar.next().await {
+                    Some(Ok(data)) => Some(part(import_part::Part::Data(data.into()))),
+                    Some(Err(_)) => None,
+                    None => Some(part(import_part::Part::End(true))),
+                };
+            }
+        };
+        let mut inner = self.inner.clone();
+        let request = self.request(ReceiverStream::new(receiver));
+        let (reply, ()) = tokio::join!(inner.import_workspace(request), feed);
+        outcome(reply.map_err(lost)?.into_inner())
     }
 
     async fn close_tree(
@@ -130,6 +189,22 @@ impl NodeClient {
             None => Err(empty()),
         }
     }
+}
+
+fn outcome(reply: CallReply) -> Result<Result<Value, Fault>, NoOutcome> {
+    match reply.outcome {
+        Some(call_reply::Outcome::Result(bytes)) => decode(&bytes).map(Ok),
+        Some(call_reply::Outcome::Fault(bytes)) => decode(&bytes).map(Err),
+        None => Err(empty()),
+    }
+}
+
+fn workspace(principal: &str, name: &str) -> WorkspaceName {
+    WorkspaceName { principal: principal.to_owned(), name: name.to_owned() }
+}
+
+fn broke_off(reason: &str) -> Fault {
+    Fault::unavailable(format!("the export broke off: {reason}"))
 }
 
 fn empty() -> NoOutcome {

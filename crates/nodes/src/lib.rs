@@ -9,6 +9,7 @@ mod machine;
 mod nodes;
 mod placement;
 mod server;
+mod workspaces;
 
 pub use announce::Announcer;
 pub use nodes::{Binder, Nodes};

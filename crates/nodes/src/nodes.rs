@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hearth_registry::{NodeRow, SharedRegistry, WorkspaceHome};
 use hearth_sandbox::{
     Caller, CloseRunResult, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs, ReadResult,
-    Sandboxes, SessionArgs, SessionRow, WriteArgs, WriteResult,
+    Sandboxes, SessionArgs, SessionRow, Workspaces, WriteArgs, WriteResult,
 };
 use hearth_types::{ExecId, Fault, FaultCode, RunId, SandboxId, derive_hex};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::client::{NoOutcome, NodeClient, Question};
-use crate::placement::{Wanted, choose};
+use crate::placement::{Wanted, choose, workspace_affinity};
 
 /// Sessions whose node is remembered; one that is forgotten is looked for on all nodes.
 const SESSIONS_KEPT: usize = 100_000;
@@ -66,12 +66,12 @@ impl Nodes {
         self.inner.binder.set(binder).ok();
     }
 
-    async fn live(&self) -> Result<Vec<NodeRow>, Fault> {
+    pub(crate) async fn live(&self) -> Result<Vec<NodeRow>, Fault> {
         let rows = self.inner.registry.nodes().await;
         rows.map_err(|error| Fault::unavailable(format!("the sandbox nodes are not known now: {error}")))
     }
 
-    fn client(&self, row: &NodeRow) -> Result<NodeClient, Fault> {
+    pub(crate) fn client(&self, row: &NodeRow) -> Result<NodeClient, Fault> {
         let mut clients = locked(&self.inner.clients);
         if let Some((url, client)) = clients.get(&row.node)
             && *url == row.url
@@ -96,7 +96,7 @@ impl Nodes {
         read(self.insist(node, &Question::Call { caller, tool, args }).await?)
     }
 
-    async fn insist(&self, node: &str, question: &Question<'_>) -> Result<Value, Fault> {
+    pub(crate) async fn insist(&self, node: &str, question: &Question<'_>) -> Result<Value, Fault> {
         let mut until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let rows = self.live().await?;
@@ -170,7 +170,7 @@ impl Nodes {
         let own = args.own == Some(true);
         let shared = caller.root_run.as_ref().filter(|_| !own);
         let affinity = match (&args.workspace, &caller.call, shared) {
-            (Some(workspace), _, _) => derive_hex(&["workspace", &caller.principal, workspace]),
+            (Some(workspace), _, _) => workspace_affinity(&caller.principal, workspace),
             (None, _, Some(root)) => root.to_string(),
             (None, Some(call), None) => call.clone(),
             (None, None, None) => SandboxId::generate().to_string(),
@@ -231,7 +231,7 @@ pub(crate) fn workspace_key(principal: &str, workspace: &str) -> String {
     derive_hex(&["workspace-home", principal, workspace])
 }
 
-fn read<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
+pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
     serde_json::from_value(value)
         .map_err(|error| Fault::internal(format!("a node's answer is not understood: {error}")))
 }
@@ -243,7 +243,7 @@ fn lost_session() -> Fault {
     )
 }
 
-fn told(error: NoOutcome) -> Fault {
+pub(crate) fn told(error: NoOutcome) -> Fault {
     match error {
         NoOutcome::Lost(reason) => Fault::unavailable(format!("the sandbox node is out of reach: {reason}")),
         NoOutcome::Refused(reason) => {
@@ -333,5 +333,9 @@ impl Sandboxes for Nodes {
             all.extend(rows);
         }
         Ok(all)
+    }
+
+    fn workspaces(&self) -> Option<&dyn Workspaces> {
+        Some(self)
     }
 }

@@ -16,6 +16,11 @@ pub struct Wanted {
     pub affinity: String,
 }
 
+/// Sessions of one workspace go where it is, or is to be.
+pub(crate) fn workspace_affinity(principal: &str, workspace: &str) -> String {
+    derive_hex(&["workspace", principal, workspace])
+}
+
 /// The node for a session: of those that can have it, the one that its affinity ranks first.
 /// Rendezvous hashing: a node that comes or goes moves only the sessions that it gets or had.
 ///

@@ -1,13 +1,17 @@
 //! The gRPC surface of a node: decode, call the node, encode.
 
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
 use hearth_proto::v1::sandbox_node_server::{SandboxNode, SandboxNodeServer};
 use hearth_proto::v1::{
     CallReply, CallRequest, Caller as WireCaller, CloseTreeReply, CloseTreeRequest, DrainReply, DrainRequest,
-    ListAllReply, ListAllRequest, call_reply, close_tree_reply, drain_reply, list_all_reply,
+    ExportPart, ImportPart, ListAllReply, ListAllRequest, ListWorkspacesRequest, WorkspaceName, call_reply,
+    close_tree_reply, drain_reply, export_part, import_part, list_all_reply,
 };
-use hearth_sandbox::{Caller, SharedSandboxes};
-use hearth_types::{Fault, RunId, TraceContext};
-use tonic::{Request, Response, Status};
+use hearth_sandbox::{Caller, SharedSandboxes, TarStream, Workspaces};
+use hearth_types::{Fault, FaultCode, RunId, TraceContext};
+use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 
 use crate::client::MAX_MESSAGE_BYTES;
@@ -52,6 +56,42 @@ fn caller_of(caller: Option<WireCaller>) -> Result<Caller, Fault> {
         principal: caller.principal,
         secrets: caller.secrets.into_iter().collect(),
     })
+}
+
+fn reply<T: serde::Serialize>(result: Result<T, Fault>) -> Result<Response<CallReply>, Status> {
+    let outcome = match result {
+        Ok(value) => call_reply::Outcome::Result(encode(&value)?),
+        Err(fault) => call_reply::Outcome::Fault(encode(&fault)?),
+    };
+    Ok(Response::new(CallReply { outcome: Some(outcome) }))
+}
+
+fn part(piece: Result<Bytes, Fault>) -> Result<ExportPart, Status> {
+    let part = match piece {
+        Ok(data) => export_part::Part::Data(data.into()),
+        Err(fault) => export_part::Part::Fault(encode(&fault)?),
+    };
+    Ok(ExportPart { part: Some(part) })
+}
+
+/// The archive of an import. Its end is said; a stream that stops before broke off.
+fn archive(parts: Streaming<ImportPart>) -> TarStream {
+    let broke_off = || Fault::new(FaultCode::InvalidArgument, "the archive broke off");
+    futures::stream::unfold(Some(parts), move |parts| async move {
+        let mut parts = parts?;
+        match parts.message().await.map(|part| part.and_then(|part| part.part)) {
+            Ok(Some(import_part::Part::Data(data))) => Some((Ok(data.into()), Some(parts))),
+            Ok(Some(import_part::Part::End(true))) => None,
+            _ => Some((Err(broke_off()), None)),
+        }
+    })
+    .boxed()
+}
+
+impl NodeService {
+    fn workspaces(&self) -> Result<&dyn Workspaces, Status> {
+        self.sandboxes.workspaces().ok_or_else(|| Status::unimplemented("this node keeps no workspaces"))
+    }
 }
 
 #[tonic::async_trait]
@@ -106,5 +146,38 @@ impl SandboxNode for NodeService {
             Err(fault) => list_all_reply::Outcome::Fault(encode(&fault)?),
         };
         Ok(Response::new(ListAllReply { outcome: Some(outcome) }))
+    }
+
+    async fn list_workspaces(&self, request: Request<ListWorkspacesRequest>) -> Result<Response<CallReply>, Status> {
+        let principal = Some(request.into_inner().principal).filter(|principal| !principal.is_empty());
+        reply(self.workspaces()?.list_workspaces(principal.as_ref()).await)
+    }
+
+    async fn delete_workspace(&self, request: Request<WorkspaceName>) -> Result<Response<CallReply>, Status> {
+        let WorkspaceName { principal, name } = request.into_inner();
+        reply(self.workspaces()?.delete_workspace(&principal, &name).await)
+    }
+
+    type ExportWorkspaceStream = BoxStream<'static, Result<ExportPart, Status>>;
+
+    async fn export_workspace(
+        &self,
+        request: Request<WorkspaceName>,
+    ) -> Result<Response<Self::ExportWorkspaceStream>, Status> {
+        let WorkspaceName { principal, name } = request.into_inner();
+        let pieces = match self.workspaces()?.export_workspace(&principal, &name).await {
+            Ok(pieces) => pieces,
+            Err(fault) => futures::stream::iter([Err(fault)]).boxed(),
+        };
+        Ok(Response::new(pieces.map(part).boxed()))
+    }
+
+    async fn import_workspace(&self, request: Request<Streaming<ImportPart>>) -> Result<Response<CallReply>, Status> {
+        let mut parts = request.into_inner();
+        let first = parts.message().await?.and_then(|part| part.part);
+        let Some(import_part::Part::Workspace(WorkspaceName { principal, name })) = first else {
+            return Err(Status::invalid_argument("the first part names the workspace"));
+        };
+        reply(self.workspaces()?.import_workspace(&principal, &name, archive(parts)).await)
     }
 }
