@@ -27,6 +27,8 @@ pub fn verbs(id: &str) -> Vec<(&'static str, String, Option<Value>)> {
         ("POST", format!("/v1/runs/{id}/input"), Some(json!({ "text": "x" }))),
         ("POST", format!("/v1/runs/{id}/cancel"), Some(json!({}))),
         ("POST", format!("/v1/runs/{id}/close"), Some(json!({}))),
+        ("PUT", format!("/v1/runs/{id}/sandbox"), Some(json!({ "scope": "own" }))),
+        ("DELETE", format!("/v1/runs/{id}/sandbox"), None),
         ("GET", format!("/v1/_resident/{id}"), None),
         ("GET", format!("/v1/_resident/{id}?timeout_ms=5000"), None),
         ("POST", format!("/v1/_resident/{id}/send"), Some(json!({ "prompt": "x" }))),

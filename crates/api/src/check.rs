@@ -71,6 +71,25 @@ pub(crate) fn sandbox(isolation: Option<Isolation>, sandbox: Option<&SandboxSpec
     hearth_library::check_sandbox(spec).map_err(|fault| Fault::invalid(fault.field, &fault.value, fault.allowed))
 }
 
+/// The name of a durable workspace.
+pub(crate) fn workspace(field: &str, name: Option<&str>) -> Result<(), Fault> {
+    match name {
+        Some(name) if !hearth_sandbox::is_workspace_name(name) => {
+            Err(Fault::invalid(field, name, "[a-z0-9][a-z0-9_-]{0,63}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn image(field: &str, name: Option<&str>) -> Result<(), Fault> {
+    match name {
+        Some(name) if !hearth_sandbox::is_image_name(name) => {
+            Err(Fault::invalid(field, name, "an image's name, such as hearth-session:latest"))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn page_limit(limit: Option<u32>) -> Result<u32, Fault> {
     match limit {
         None => Ok(limits::LIST_LIMIT),

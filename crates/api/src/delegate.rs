@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use futures::stream::StreamExt;
 use hearth_engine::{AgentOp, CallContext, Delegate, Open, Spawn};
 use hearth_run_core::{Accept, ChildKind, KeyUse};
-use hearth_types::{Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, TurnId, TurnOutcome, limits};
+use hearth_types::{
+    Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, SandboxSpec, TurnId, TurnOutcome, limits,
+};
 use serde_json::{Value, json};
 
 use crate::residents::ChildWishes;
@@ -90,6 +92,11 @@ impl Delegate for AgentTool {
                 Ok(json!({ "resident": page.items, "as_of": page.as_of }))
             }
         }
+    }
+
+    async fn overrides(&self, context: &CallContext) -> Result<Vec<SandboxSpec>, Fault> {
+        let hearth = self.hearth()?;
+        hearth.overrides_of(Some(context.run.run_id.clone())).await
     }
 
     /// The spawned children of a cut-off turn are closed by its run; residents live on, and what was

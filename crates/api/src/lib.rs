@@ -13,6 +13,7 @@ mod lifecycle;
 mod liveness;
 mod members;
 mod nodes;
+mod overrides;
 mod requests;
 mod residents;
 mod runs;
@@ -20,6 +21,7 @@ mod sessions;
 mod start;
 mod stream;
 mod transcript;
+mod workspaces;
 
 pub use answers::{
     AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, NodeView, ReplicaView, ResidentView,
@@ -29,6 +31,7 @@ pub use catalog::{AgentOverrides, CloneAgent, SkillOverrides};
 pub use delegate::AgentTool;
 pub use hearth::{Deps, Hearth, Options};
 pub use liveness::JournalLiveness;
+pub use overrides::{OverrideView, SandboxOverride};
 pub use requests::{
     Caller, Cancel, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll, Send, SessionMessage,
 };

@@ -274,6 +274,8 @@ fn body(event: Event, step_text: &str) -> Option<(&'static str, Value)> {
         | Event::Released
         | Event::Snapshot { .. }
         | Event::SandboxBound { .. }
+        | Event::SandboxOverridden { .. }
+        | Event::SandboxForgotten
         | Event::KeyUsed { .. } => return None,
     })
 }

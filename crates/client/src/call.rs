@@ -52,6 +52,15 @@ impl Call {
         Ok(Self { method: Method::POST, body: Some(bytes.into()), key: Some(key), ..Self::get(path) })
     }
 
+    /// A command that can be repeated as it is.
+    pub(crate) fn put<B: Serialize>(path: String, body: &B) -> Result<Self, Error> {
+        Ok(Self { method: Method::PUT, key: None, ..Self::post(path, body, None)? })
+    }
+
+    pub(crate) fn delete(path: String) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
+    }
+
     /// A call that answers when a turn has ended, or after `wait_ms`.
     #[must_use]
     pub(crate) fn blocking(mut self, wait_ms: Option<u64>) -> Self {

@@ -1,5 +1,6 @@
 //! Agents, replicas and sandbox sessions, for operators.
 
+use hearth_types::SandboxSpec;
 use serde_json::{Value, json};
 
 use crate::call::{Call, segment, with_query};
@@ -12,6 +13,16 @@ impl Client {
 
     pub async fn agent(&self, name: &str) -> Result<Value, Error> {
         self.read(format!("/v1/agents/{}", segment(name))).await
+    }
+
+    /// What a run and its descendants open as their sandbox from now on. The answer is the server's.
+    pub async fn override_sandbox(&self, run: &str, sandbox: &SandboxSpec) -> Result<Value, Error> {
+        let path = format!("/v1/runs/{}/sandbox", segment(run));
+        Ok(self.fetch::<Value>(Call::put(path, sandbox)?).await?.body)
+    }
+
+    pub async fn clear_sandbox_override(&self, run: &str) -> Result<Value, Error> {
+        Ok(self.fetch::<Value>(Call::delete(format!("/v1/runs/{}/sandbox", segment(run)))).await?.body)
     }
 
     pub async fn list_replicas(&self, page: &Page) -> Result<Value, Error> {

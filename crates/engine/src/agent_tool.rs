@@ -141,6 +141,9 @@ fn fields<T: for<'de> Deserialize<'de>>(rest: Map<String, Value>) -> Result<T, F
 pub trait Delegate: std::marker::Send + Sync + 'static {
     async fn run(&self, context: &CallContext, op: AgentOp) -> Result<Value, Fault>;
 
+    /// The sandbox overrides of the calling run and its ancestors, as they are now; the outermost first.
+    async fn overrides(&self, context: &CallContext) -> Result<Vec<SandboxSpec>, Fault>;
+
     /// The calling turn was cut off while this call was under way.
     async fn abandon(&self, context: &CallContext, op: AgentOp);
 }

@@ -14,4 +14,5 @@ mod tools;
 pub use agent_tool::{AgentOp, Cancel, Close, Delegate, Open, Poll, Send, Spawn};
 pub use drive::{Engine, Stopped, ToolAck, TurnPort, TurnStart};
 pub use live::LiveOutput;
+pub use sandbox_tool::check_override;
 pub use tools::{CallContext, Tools};

@@ -12,12 +12,31 @@ fn refused(what: &str, asked: impl std::fmt::Display, allowed: impl std::fmt::Di
     )
 }
 
-/// Fills in what the arguments leave out and refuses what they would loosen.
-pub(crate) fn constrain(run: &RunSpec, mut args: OpenArgs) -> Result<OpenArgs, Fault> {
+/// Whether an override only tightens what the run's definition, its opener and the overrides above it say.
+pub fn check_override(run: &RunSpec, above: &[SandboxSpec], asked: &SandboxSpec) -> Result<(), Fault> {
+    let args = OpenArgs {
+        workspace: asked.workspace.clone(),
+        image: asked.image.clone(),
+        isolation: asked.isolation,
+        read_only: asked.read_only,
+        own: asked.scope.map(|scope| scope == SandboxScope::Own),
+        ..OpenArgs::default()
+    };
+    constrain(run, above, args).map(drop)
+}
+
+/// Fills in what the arguments leave out and refuses what they would loosen. `overrides` are those of the run
+/// and of its ancestors.
+pub(crate) fn constrain(run: &RunSpec, overrides: &[SandboxSpec], mut args: OpenArgs) -> Result<OpenArgs, Fault> {
     if let Some(isolation) = run.isolation {
         args.isolation = at_least(args.isolation, isolation)?;
     }
     for spec in [run.agent.sandbox.as_ref(), run.sandbox.as_ref()].into_iter().flatten() {
+        args = constrain_by(spec, args)?;
+    }
+    for spec in overrides {
+        // A definition's workspace is a default; this one is meant.
+        args.workspace = fixed("workspace", args.workspace, spec.workspace.as_ref())?;
         args = constrain_by(spec, args)?;
     }
     let may_reach_out = [run.agent.sandbox.as_ref(), run.sandbox.as_ref()]

@@ -91,19 +91,20 @@ impl Tools {
         match context.call.name.strip_prefix(SANDBOX) {
             None => self.delegate.run(context, AgentOp::parse(&context.call.arguments)?).await,
             Some(tool) => {
-                let arguments = self.sandbox_arguments(context, tool)?;
+                let arguments = self.sandbox_arguments(context, tool).await?;
                 hearth_sandbox::tools::call(&*self.sandboxes, &context.sandbox_caller(), tool, arguments).await
             }
         }
     }
 
-    /// Constrains an open by the run's definition, and gives an exec its id.
-    fn sandbox_arguments(&self, context: &CallContext, tool: &str) -> Result<Value, Fault> {
+    /// Constrains an open by the run's definition and the overrides, and gives an exec its id.
+    async fn sandbox_arguments(&self, context: &CallContext, tool: &str) -> Result<Value, Fault> {
         let mut arguments = context.call.arguments.clone();
         match tool {
             "sandbox_open" => {
                 let args: OpenArgs = hearth_sandbox::tools::decode(arguments)?;
-                let args = sandbox_tool::constrain(&context.run, args)?;
+                let overrides = self.delegate.overrides(context).await?;
+                let args = sandbox_tool::constrain(&context.run, &overrides, args)?;
                 serde_json::to_value(args).map_err(|error| Fault::internal(error.to_string()))
             }
             "sandbox_exec" => {
@@ -128,7 +129,7 @@ impl Tools {
                 }
             }
             "mcp__sandbox__sandbox_exec" => {
-                let Ok(arguments) = self.sandbox_arguments(context, "sandbox_exec") else { return };
+                let Ok(arguments) = self.sandbox_arguments(context, "sandbox_exec").await else { return };
                 let Ok(args) = hearth_sandbox::tools::decode::<ExecArgs>(arguments) else { return };
                 let Some(exec_id) = args.exec_id else { return };
                 let kill = KillArgs { session_id: args.session_id, exec_id };

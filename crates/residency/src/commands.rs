@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
-use hearth_types::{Epoch, ReplicaId, RunId, RunState, TurnId};
+use hearth_types::{Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
 
 use crate::actor::Message;
 use crate::log::read_run;
@@ -125,6 +125,16 @@ impl Residents {
             Reply::SandboxBound { node } => Ok(node),
             _ => Err(Error::Gone),
         }
+    }
+
+    /// What the run and its descendants have to open from now on; absent: nothing in particular.
+    pub async fn override_sandbox(&self, run_id: &RunId, sandbox: Option<SandboxSpec>) -> Result<(), Error> {
+        self.tell(run_id, Command::OverrideSandbox { sandbox }).await
+    }
+
+    /// Makes the run open its sandbox session anew.
+    pub async fn forget_sandbox(&self, run_id: &RunId) -> Result<(), Error> {
+        self.tell(run_id, Command::ForgetSandbox).await
     }
 
     /// Looks at the children that count as live and tells the parent of those that have ended: how

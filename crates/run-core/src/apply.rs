@@ -30,6 +30,7 @@ impl Run {
             usage: Usage::default(),
             sandbox_session: None,
             sandbox_nodes: BTreeMap::new(),
+            sandbox_override: None,
             closing: None,
             closed_descendants: 0,
             fruitless_activations: 0,
@@ -139,6 +140,11 @@ impl Run {
             Event::SandboxBound { slot, node } => {
                 self.sandbox_nodes.insert(slot.clone(), node.clone());
             }
+            Event::SandboxOverridden { sandbox } => {
+                self.sandbox_override.clone_from(sandbox);
+                self.sandbox_session = None;
+            }
+            Event::SandboxForgotten => self.sandbox_session = None,
             Event::KeyUsed { key, result } => self.remember(Some(key), at, result.clone()),
         }
         self.fruitless_activations = 0;

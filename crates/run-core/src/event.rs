@@ -1,8 +1,8 @@
 //! Everything that can have happened to a run. The journal holds these and nothing else.
 
 use hearth_types::{
-    Blocker, CallId, Epoch, ReplicaId, RunId, RunState, Seq, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError,
-    TurnId, TurnOutcome, Usage,
+    Blocker, CallId, Epoch, ReplicaId, RunId, RunState, SandboxSpec, Seq, Timestamp, ToolCall, ToolOutput,
+    TraceContext, TurnError, TurnId, TurnOutcome, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +126,14 @@ pub enum Event {
         slot: String,
         node: String,
     },
+    /// What this run and its descendants open from now on has to be; `None`: nothing beyond what their
+    /// definitions say. The session that the run used so far is not its any more.
+    SandboxOverridden {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sandbox: Option<SandboxSpec>,
+    },
+    /// An ancestor's override changed: the run opens anew.
+    SandboxForgotten,
     /// The folded state at this event: what a reader needs of everything before it.
     Snapshot {
         run: Box<Run>,

@@ -211,7 +211,12 @@ impl Laws {
             }
             Event::Closed => self.finish(RunState::Closed),
             Event::KeyUsed { key, result } => self.key(Some(key), || result.clone()),
-            Event::Activated { .. } | Event::Released | Event::Snapshot { .. } | Event::SandboxBound { .. } => Ok(()),
+            Event::Activated { .. }
+            | Event::Released
+            | Event::Snapshot { .. }
+            | Event::SandboxBound { .. }
+            | Event::SandboxOverridden { .. }
+            | Event::SandboxForgotten => Ok(()),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use hearth_types::{
-    Blocker, Epoch, ReplicaId, RunId, RunState, SandboxId, Seq, Timestamp, ToolCall, ToolOutput, TraceContext,
-    TurnError, TurnId, TurnOutcome, Usage,
+    Blocker, Epoch, ReplicaId, RunId, RunState, SandboxId, SandboxSpec, Seq, Timestamp, ToolCall, ToolOutput,
+    TraceContext, TurnError, TurnId, TurnOutcome, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,9 @@ pub struct Run {
     /// The node of each kind of shared session of the tree; in the root run only.
     #[serde(default)]
     pub sandbox_nodes: BTreeMap<String, String>,
+    /// Set from outside, for this run and its descendants.
+    #[serde(default)]
+    pub sandbox_override: Option<SandboxSpec>,
     /// A close is under way; holds the output so far of the turn it cut off.
     pub closing: Option<String>,
     /// Descendants that this run's close has closed.

@@ -24,6 +24,7 @@ mod skills;
 mod sse;
 mod stall;
 mod table;
+mod workspaces;
 
 pub use gateway::{Gateway, HttpOptions};
 pub use serve::{ServeError, serve, serve_metrics};

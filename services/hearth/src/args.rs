@@ -165,7 +165,7 @@ pub fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn isolation(text: &str) -> Result<Isolation, String> {
+pub fn isolation(text: &str) -> Result<Isolation, String> {
     match text.to_ascii_uppercase().as_str() {
         "L1" => Ok(Isolation::L1),
         "L2" => Ok(Isolation::L2),

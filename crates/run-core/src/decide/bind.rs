@@ -1,4 +1,7 @@
-//! Which node the tree's shared sandbox session is on: decided once, by the root run.
+//! Which node the tree's shared sandbox session is on: decided once, by the root run. And what a run and its
+//! descendants have to open, where somebody outside has said so.
+
+use hearth_types::SandboxSpec;
 
 use super::{Decision, Reply, refuse_if_over};
 use crate::{Event, Refusal, Run};
@@ -18,4 +21,21 @@ pub(super) fn decide(run: &Run, slot: &str, node: &str, replaces: Option<&str>) 
     }
     let event = Event::SandboxBound { slot: slot.to_owned(), node: node.to_owned() };
     Ok(Decision::of(vec![event], Vec::new(), Reply::SandboxBound { node: node.to_owned() }))
+}
+
+/// Absent: the override is taken back.
+pub(super) fn overridden(run: &Run, sandbox: Option<&SandboxSpec>) -> Result<Decision, Refusal> {
+    refuse_if_over(run)?;
+    if run.sandbox_override.as_ref() == sandbox {
+        return Ok(Decision::nothing(Reply::Done));
+    }
+    Ok(Decision::of(vec![Event::SandboxOverridden { sandbox: sandbox.cloned() }], Vec::new(), Reply::Done))
+}
+
+/// An ancestor's override has changed.
+pub(super) fn forgotten(run: &Run) -> Decision {
+    if run.sandbox_session.is_none() || run.state.is_final() {
+        return Decision::nothing(Reply::Done);
+    }
+    Decision::of(vec![Event::SandboxForgotten], Vec::new(), Reply::Done)
 }

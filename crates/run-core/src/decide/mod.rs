@@ -12,8 +12,8 @@ mod tick;
 mod turn_end;
 
 use hearth_types::{
-    Blocker, CallId, InputMode, ReplicaId, RunId, RunState, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError,
-    TurnId, Usage,
+    Blocker, CallId, InputMode, ReplicaId, RunId, RunState, SandboxSpec, Timestamp, ToolCall, ToolOutput, TraceContext,
+    TurnError, TurnId, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +51,12 @@ pub enum Command {
         node: String,
         replaces: Option<String>,
     },
+    /// What the run and its descendants have to open from now on; absent: nothing in particular.
+    OverrideSandbox {
+        sandbox: Option<SandboxSpec>,
+    },
+    /// The run is to open anew: an ancestor's override has changed.
+    ForgetSandbox,
     /// The subtree is down.
     Settle,
     /// Time has passed. `partial` is the output so far of the running turn.
@@ -176,6 +182,8 @@ pub(crate) fn sound(run: &Run, command: &Command, now: Timestamp) -> Result<Deci
         Command::ToolFinished(report) => step::tool_finished(run, report),
         Command::Block { turn_id, blocker } => step::blocked(run, turn_id, blocker),
         Command::BindSandbox { slot, node, replaces } => bind::decide(run, slot, node, replaces.as_deref()),
+        Command::OverrideSandbox { sandbox } => bind::overridden(run, sandbox.as_ref()),
+        Command::ForgetSandbox => Ok(bind::forgotten(run)),
         Command::Settle => Ok(close::settle(run)),
         Command::Tick { partial } => Ok(tick::decide(run, partial, now)),
         Command::Release => Ok(activate::release(run)),

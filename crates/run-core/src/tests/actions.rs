@@ -2,8 +2,8 @@
 //! against the state that they meet.
 
 use hearth_types::{
-    AgentDefinition, Blocker, CallId, FaultCode, InputMode, ReplicaId, RunId, RunState, SessionId, ToolCall,
-    ToolOutput, TurnError, TurnId, Usage,
+    AgentDefinition, Blocker, CallId, FaultCode, InputMode, ReplicaId, RunId, RunState, SandboxSpec, SessionId,
+    ToolCall, ToolOutput, TurnError, TurnId, Usage,
 };
 use proptest::prelude::*;
 
@@ -59,6 +59,9 @@ pub enum Action {
         call: u8,
     },
     Block,
+    /// An override: none, or one of two.
+    Override(u8),
+    Forget,
     Settle,
     Tick,
     Release,
@@ -88,6 +91,8 @@ pub fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(stale, calls, text, fails)| Action::Step { stale, calls, text, fails }),
         7 => (prop::bool::weighted(0.05), 0..4u8).prop_map(|(stale, call)| Action::Tool { stale, call }),
         1 => Just(Action::Block),
+        1 => (0..3u8).prop_map(Action::Override),
+        1 => Just(Action::Forget),
         2 => Just(Action::Settle),
         2 => Just(Action::Tick),
         1 => Just(Action::Release),
@@ -207,12 +212,19 @@ impl Action {
             Self::Step { stale, calls, text, fails } => Command::StepFinished(step(run, stale, calls, text, fails)),
             Self::Tool { stale, call } => Command::ToolFinished(tool(run, stale, call)),
             Self::Block => Command::Block { turn_id: running(run, false), blocker: blocker() },
+            Self::Override(which) => Command::OverrideSandbox { sandbox: sandbox_override(which) },
+            Self::Forget => Command::ForgetSandbox,
             Self::Settle => Command::Settle,
             Self::Tick => Command::Tick { partial: String::new() },
             Self::Release => Command::Release,
             Self::Snapshot | Self::Pass(_) => return None,
         })
     }
+}
+
+fn sandbox_override(which: u8) -> Option<SandboxSpec> {
+    let workspace = (which > 0).then(|| format!("w{which}"))?;
+    Some(SandboxSpec { workspace: Some(workspace), ..SandboxSpec::default() })
 }
 
 fn blocker() -> Blocker {

@@ -1,10 +1,11 @@
 //! A request, decoded so far that a handler can ask for its parts by type.
 
+use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::{HeaderMap, Method};
 use hearth_api::{
-    AgentOverrides, Caller, Cancel, CloneAgent, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll, Send,
-    SessionMessage, SkillOverrides,
+    AgentOverrides, Caller, Cancel, CloneAgent, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll,
+    SandboxOverride, Send, SessionMessage, SkillOverrides,
 };
 use hearth_library::{Skill, check_agent_name, check_skill_name};
 use hearth_types::{AgentDefinition, Fault, FaultCode, Principal, Role, TraceContext, check_id, limits};
@@ -36,10 +37,27 @@ pub struct Call {
     scope: String,
     params: Vec<(String, String)>,
     query: Option<String>,
+    takes_body: bool,
     body: Vec<u8>,
 }
 
 impl FromRequest<Gateway> for Call {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Refusal> {
+        let BodyCall(mut call, body) = BodyCall::from_request(request, gateway).await?;
+        if call.takes_body {
+            // Its memory is counted while it arrives; what is decoded from it is the use case's to bound.
+            call.body = intake::receive(&call.headers, body, gateway.bodies()).await?.bytes;
+        }
+        Ok(call)
+    }
+}
+
+/// A request whose body is a stream, for its handler to read.
+pub struct BodyCall(pub Call, pub Body);
+
+impl FromRequest<Gateway> for BodyCall {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Gateway) -> Result<Self, Refusal> {
@@ -51,12 +69,8 @@ impl FromRequest<Gateway> for Call {
         let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
         let scope = format!("{} {path}", parts.method);
         let is_post = parts.method == Method::POST;
-        let body = match parts.method {
-            Method::GET | Method::HEAD | Method::DELETE => Vec::new(),
-            // Its memory is counted while it arrives; what is decoded from it is the use case's to bound.
-            _ => intake::receive(&parts.headers, body, gateway.bodies()).await?.bytes,
-        };
-        Ok(Self {
+        let takes_body = !matches!(parts.method, Method::GET | Method::HEAD | Method::DELETE);
+        let call = Call {
             gateway: gateway.clone(),
             principal,
             trace: parts.extensions.remove::<RequestTrace>().map(|trace| trace.0),
@@ -66,8 +80,10 @@ impl FromRequest<Gateway> for Call {
             params,
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers,
-            body,
-        })
+            takes_body,
+            body: Vec::new(),
+        };
+        Ok(Self(call, body))
     }
 }
 
@@ -117,15 +133,20 @@ impl Call {
         Ok((self.caller(), request))
     }
 
+    /// The workspace in the path, and its tenant's caller.
+    pub fn workspace(&self) -> Result<(Caller, String), Fault> {
+        let (caller, TenantOnly { tenant }) = self.asked::<TenantOnly>()?;
+        let name = self.param("name");
+        if !hearth_sandbox::is_workspace_name(name) {
+            return Err(Fault::invalid("name", name, "[a-z0-9][a-z0-9_-]{0,63}"));
+        }
+        Ok((of_tenant(caller, tenant)?, name.to_owned()))
+    }
+
     /// The parameters of a list that is not narrowed by anything but the tenant.
     pub fn page(&self) -> Result<(Caller, Page), Fault> {
-        let (mut caller, request) = self.asked::<TenantPage>()?;
-        if let Some(tenant) = request.tenant {
-            may_ask_for(&caller.principal, &tenant)?;
-            // Who may see every tenant looks at this one as its operator does.
-            caller.principal =
-                Principal { tenant, role: Role::Operator.min(caller.principal.role), ..caller.principal };
-        }
+        let (caller, request) = self.asked::<TenantPage>()?;
+        let caller = of_tenant(caller, request.tenant)?;
         Ok((caller, Page { limit: request.limit, cursor: request.cursor }))
     }
 
@@ -150,6 +171,14 @@ impl Call {
     }
 }
 
+/// Who may see every tenant looks at one as its operator does.
+fn of_tenant(caller: Caller, tenant: Option<String>) -> Result<Caller, Fault> {
+    let Some(tenant) = tenant else { return Ok(caller) };
+    may_ask_for(&caller.principal, &tenant)?;
+    let role = Role::Operator.min(caller.principal.role);
+    Ok(Caller { principal: Principal { tenant, role, ..caller.principal }, ..caller })
+}
+
 /// Every tenant's rows are for admins alone.
 fn may_ask_for(principal: &Principal, tenant: &str) -> Result<(), Fault> {
     check_id(tenant).map_err(|_| Fault::invalid("tenant", tenant, IDS))?;
@@ -169,6 +198,12 @@ pub struct Nothing {}
 pub struct TenantPage {
     limit: Option<u32>,
     cursor: Option<String>,
+    tenant: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantOnly {
     tenant: Option<String>,
 }
 
@@ -197,11 +232,13 @@ fn page(limit: Option<u32>) -> Result<(), Fault> {
 }
 
 impl Checked for Nothing {}
+impl Checked for TenantOnly {}
 impl Checked for Poll {}
 impl Checked for Input {}
 impl Checked for Cancel {}
 impl Checked for Close {}
 impl Checked for Send {}
+impl Checked for SandboxOverride {}
 // What a definition may hold is known to the library.
 impl Checked for AgentDefinition {}
 impl Checked for AgentOverrides {}

@@ -15,6 +15,7 @@ pub enum Tag {
     Agents,
     Members,
     Sandboxes,
+    Workspaces,
     Health,
 }
 
@@ -27,6 +28,7 @@ impl Tag {
             Self::Agents => "agents",
             Self::Members => "members",
             Self::Sandboxes => "sandboxes",
+            Self::Workspaces => "workspaces",
             Self::Health => "health",
         }
     }
@@ -62,6 +64,7 @@ enum Content {
     Stream,
     JsonOrStream(&'static str),
     Text,
+    Tar,
 }
 
 /// One operation: what it takes and what it answers, by the names of schemas.
@@ -74,13 +77,14 @@ pub struct Operation {
     parameters: Vec<Parameter>,
     /// Schema, and whether a body has to be there.
     body: Option<(&'static str, bool)>,
+    takes_tar: bool,
     answers: Vec<(u16, Content)>,
 }
 
 impl Operation {
     pub fn new(tag: Tag, id: &'static str, summary: &'static str) -> Self {
         let (parameters, answers) = (Vec::new(), Vec::new());
-        Self { tag, id, summary, access: Access::Protected, parameters, body: None, answers }
+        Self { tag, id, summary, access: Access::Protected, parameters, body: None, takes_tar: false, answers }
     }
 
     pub const fn access(&self) -> Access {
@@ -165,6 +169,17 @@ impl Operation {
 
     pub fn streams_only(mut self) -> Self {
         self.answers.push((200, Content::Stream));
+        self
+    }
+
+    /// A body that is a tar archive, and no JSON.
+    pub fn takes_tar(mut self) -> Self {
+        self.takes_tar = true;
+        self
+    }
+
+    pub fn answers_tar(mut self) -> Self {
+        self.answers.push((200, Content::Tar));
         self
     }
 

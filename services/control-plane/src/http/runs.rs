@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use hearth_api::{Answer, Caller, Cancel, Close, CreateRun, Hearth, Input, Poll, RunAnswer};
+use hearth_api::{Answer, Caller, Cancel, Close, CreateRun, Hearth, Input, Poll, RunAnswer, SandboxOverride};
 use hearth_types::{Fault, RunId, RunState, TurnId};
 use serde::Deserialize;
 
@@ -62,6 +62,21 @@ pub fn routes(table: Table) -> Table {
                 .optional_body("Cancel")
                 .answers("CancelAnswer"),
         )
+        .put(
+            "/v1/runs/{id}/sandbox",
+            override_sandbox,
+            Operation::new(Tag::Runs, "overrideSandbox", "What this run and its descendants open from now on")
+                .path("id", "Id")
+                .body("SandboxOverride")
+                .answers("OverrideAnswer"),
+        )
+        .delete(
+            "/v1/runs/{id}/sandbox",
+            clear_override,
+            Operation::new(Tag::Runs, "clearSandboxOverride", "Brings the run back to its tree's shared session")
+                .path("id", "Id")
+                .answers("OverrideAnswer"),
+        )
         .post(
             "/v1/runs/{id}/close",
             close,
@@ -80,6 +95,23 @@ async fn list(call: Call) -> Reply {
 async fn get(call: Call) -> Reply {
     let caller = call.question()?;
     reply::json(StatusCode::OK, &call.gateway.hearth().get_run(&caller, &call.id()?).await?)
+}
+
+async fn override_sandbox(State(gateway): State<Gateway>, mut call: Call) -> Reply {
+    let (caller, request) = call.command::<SandboxOverride>()?;
+    set_override(&gateway, call, caller, Some(request)).await
+}
+
+async fn clear_override(State(gateway): State<Gateway>, call: Call) -> Reply {
+    let caller = call.question()?;
+    set_override(&gateway, call, caller, None).await
+}
+
+async fn set_override(gateway: &Gateway, mut call: Call, caller: Caller, request: Option<SandboxOverride>) -> Reply {
+    let (hearth, run) = (gateway.hearth().clone(), call.id()?);
+    let command = async move { hearth.override_sandbox(&caller, &run, request).await };
+    let view = disconnect::run(gateway, "override_sandbox", call.place.take(), command).await?;
+    reply::json(StatusCode::OK, &view)
 }
 
 async fn create(State(gateway): State<Gateway>, mut call: Call) -> Reply {

@@ -21,7 +21,9 @@ use super::gateway::{Gateway, HttpOptions};
 use super::health::metrics_page;
 use super::stall::StallGuard;
 use super::table::Table;
-use super::{agents, console, health, members, nodes, openapi, residents, runs, sandboxes, sessions, skills};
+use super::{
+    agents, console, health, members, nodes, openapi, residents, runs, sandboxes, sessions, skills, workspaces,
+};
 use crate::auth::{Auth, AuthError};
 use crate::metrics::CONNECTIONS;
 
@@ -78,6 +80,7 @@ pub(super) fn table() -> Table {
         members::routes,
         nodes::routes,
         sandboxes::routes,
+        workspaces::routes,
         health::routes,
         console::routes,
     ] {

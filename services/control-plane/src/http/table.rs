@@ -55,6 +55,14 @@ impl Table {
         self.add("post", MethodFilter::POST, path, handler, operation)
     }
 
+    pub fn put<H, T>(self, path: &'static str, handler: H, operation: Operation) -> Self
+    where
+        H: Handler<T, Gateway>,
+        T: 'static,
+    {
+        self.add("put", MethodFilter::PUT, path, handler, operation)
+    }
+
     pub fn patch<H, T>(self, path: &'static str, handler: H, operation: Operation) -> Self
     where
         H: Handler<T, Gateway>,

@@ -1,11 +1,12 @@
 //! `sandbox`: the sessions, cluster-wide.
 
 use clap::{Args, Subcommand};
+use hearth_types::{Isolation, SandboxScope, SandboxSpec};
 use serde_json::Value;
 
 use super::pages::fetch;
 use super::view::{age, remaining, text};
-use crate::args::{Connection, Paging};
+use crate::args::{Connection, Paging, isolation, named};
 use crate::failure::{Failure, Verdict};
 use crate::screen::Screen;
 
@@ -14,7 +15,8 @@ use crate::screen::Screen;
 #[command(after_long_help = "Examples:
   hearth sandbox ls
   hearth sandbox close sbx_…
-  hearth sandbox close-run run_…")]
+  hearth sandbox close-run run_…
+  hearth sandbox override run_… --scope own")]
 pub struct SandboxArgs {
     #[command(subcommand)]
     command: SandboxCommand,
@@ -41,6 +43,41 @@ enum SandboxCommand {
         #[command(flatten)]
         connection: Connection,
     },
+    /// Say what a run and its descendants open as their sandbox from now on
+    #[command(after_long_help = "Examples:
+  hearth sandbox override run_… --scope own
+  hearth sandbox override run_… --workspace build --read-only
+  hearth sandbox clear run_…")]
+    Override {
+        /// The run
+        run: String,
+        /// `own` gives it sessions of its own
+        #[arg(long, value_parser = named::<SandboxScope>, value_name = "SCOPE")]
+        scope: Option<SandboxScope>,
+        /// An image that is on the nodes
+        #[arg(long)]
+        image: Option<String>,
+        /// A durable workspace of its tenant
+        #[arg(long)]
+        workspace: Option<String>,
+        /// L1, L2 or L3, and nothing weaker
+        #[arg(long, value_parser = isolation, value_name = "LEVEL")]
+        isolation: Option<Isolation>,
+        /// The workspace can be read and not written
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Take an override back: the run opens its tree's shared session again
+    #[command(after_long_help = "Examples:
+  hearth sandbox clear run_…")]
+    Clear {
+        /// The run
+        run: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Close all sessions of one run tree
     #[command(after_long_help = "Examples:
   hearth sandbox close-run run_…")]
@@ -58,6 +95,16 @@ pub async fn sandbox(args: SandboxArgs, screen: &Screen) -> Result<Verdict, Fail
         SandboxCommand::Close { session, connection } => {
             let answer = connection.client(screen)?.close_sandbox(&session).await?;
             closed(screen, &answer, &format!("closed {session}"))?;
+        }
+        SandboxCommand::Override { run, scope, image, workspace, isolation, read_only, connection } => {
+            let read_only = read_only.then_some(true);
+            let spec = SandboxSpec { scope, isolation, image, workspace, read_only, ..SandboxSpec::default() };
+            let answer = connection.client(screen)?.override_sandbox(&run, &spec).await?;
+            closed(screen, &answer, &format!("{run} opens by the override from now on"))?;
+        }
+        SandboxCommand::Clear { run, connection } => {
+            let answer = connection.client(screen)?.clear_sandbox_override(&run).await?;
+            closed(screen, &answer, &format!("{run} opens its tree's shared session again"))?;
         }
         SandboxCommand::CloseRun { root_run, connection } => {
             let answer = connection.client(screen)?.close_run_sandboxes(&root_run).await?;

@@ -76,6 +76,9 @@ fn operation(operation: &Operation, method: &str) -> Value {
         described["requestBody"] =
             json!({ "required": required, "content": { "application/json": { "schema": reference(schema) } } });
     }
+    if operation.takes_tar {
+        described["requestBody"] = json!({ "required": true, "content": tar() });
+    }
     if operation.access == Access::Public {
         described["security"] = json!([{}, { "token": [] }]);
     }
@@ -107,6 +110,7 @@ fn responses(operation: &Operation, is_command: bool) -> Value {
                 both["application/json"] = json!({ "schema": reference(schema) });
                 both
             }
+            Content::Tar => tar(),
             Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
         };
         let mut response = json!({
@@ -130,6 +134,10 @@ fn responses(operation: &Operation, is_command: bool) -> Value {
         responses.entry(status.to_string()).or_insert(refusal);
     }
     Value::Object(responses)
+}
+
+fn tar() -> Value {
+    json!({ "application/x-tar": { "schema": { "type": "string", "format": "binary" } } })
 }
 
 fn stream() -> Value {

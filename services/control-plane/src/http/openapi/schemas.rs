@@ -54,6 +54,7 @@ fn scalars() -> Value {
         "SkillName": {
             "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         },
+        "WorkspaceName": { "type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$" },
         "Flag": { "type": "boolean" },
         "Limit": { "type": "integer", "minimum": 1, "maximum": limits::LIST_LIMIT_MAX, "default": limits::LIST_LIMIT },
         "RunCursor": { "type": "string", "pattern": "^[0-9a-f]{1,13}[.][A-Za-z0-9_-]{1,128}$" },
@@ -141,6 +142,9 @@ fn turns() -> Value {
             "child_run_id": reference("Id"),
             "state": reference("RunState"),
             "closed_descendants": count(),
+        })),
+        "OverrideAnswer": open(&["run_id", "sandbox"], json!({
+            "run_id": reference("Id"), "sandbox": or_null("SandboxSpec"),
         })),
         "InputAnswer": open(&["run_id", "turn_id", "delivered"], json!({
             "run_id": reference("Id"), "turn_id": reference("Id"), "delivered": { "enum": ["now", "queued"] },

@@ -35,6 +35,27 @@ fn rows() -> Value {
         "ReplicaList": list("replicas", "Replica"),
         "NodeList": list("nodes", "Node"),
         "SandboxList": list("sandboxes", "Sandbox"),
+        "WorkspaceList": list("workspaces", "Workspace"),
+        "Workspace": open(WORKSPACE, json!({
+            "name": reference("WorkspaceName"),
+            "tenant_id": { "type": "string" },
+            "node": { "type": "string" },
+            "size_bytes": count(),
+            "files": count(),
+            "limit_bytes": count(),
+            "measured_at": reference("Time"),
+            "created_at": reference("Time"),
+            "sessions": { "type": "array", "items": reference("WorkspaceUse") },
+        })),
+        "WorkspaceUse": open(&["session_id", "root_run_id", "read_only"], json!({
+            "session_id": reference("Id"), "root_run_id": or_null("Id"), "read_only": { "type": "boolean" },
+        })),
+        "WorkspaceRemoved": open(&["name", "deleted"], json!({
+            "name": reference("WorkspaceName"), "deleted": { "const": true },
+        })),
+        "WorkspaceImported": open(&["name", "node", "files", "size_bytes"], json!({
+            "name": reference("WorkspaceName"), "node": { "type": "string" }, "files": count(), "size_bytes": count(),
+        })),
         "Run": open(RUN, json!({
             "run_id": reference("Id"),
             "session_id": reference("Id"),
@@ -73,6 +94,9 @@ fn rows() -> Value {
         })),
     })
 }
+
+const WORKSPACE: &[&str] =
+    &["name", "tenant_id", "node", "size_bytes", "files", "limit_bytes", "measured_at", "created_at", "sessions"];
 
 const RUN: &[&str] = &[
     "run_id",

@@ -76,6 +76,13 @@ pub fn schemas() -> Value {
             "limits": or_null("SandboxLimits"),
             "read_only": { "type": ["boolean", "null"] },
         })),
+        "SandboxOverride": closed(&[], json!({
+            "scope": { "enum": ["shared", "own", null] },
+            "isolation": or_null("Isolation"),
+            "image": { "type": ["string", "null"], "pattern": "^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}$" },
+            "workspace": { "type": ["string", "null"], "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$" },
+            "read_only": { "type": ["boolean", "null"] },
+        })),
         "SandboxLimits": closed(&[], json!({
             "cpu": { "type": ["number", "null"], "exclusiveMinimum": 0 },
             "mem_mb": limit,

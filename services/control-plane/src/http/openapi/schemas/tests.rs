@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use hearth_api::{
     AgentOverrides, AgentView, Cancel, CancelAnswer, Close, CloseAnswer, CreateRun, Input, InputAnswer, LastTurn,
-    NodeView, OpenResident, ReplicaView, ResidentView, RunAnswer, RunView, Send, SessionMessage, SkillOverrides,
-    SkillView, Transcript, TranscriptMessage,
+    NodeView, OpenResident, OverrideView, ReplicaView, ResidentView, RunAnswer, RunView, SandboxOverride, Send,
+    SessionMessage, SkillOverrides, SkillView, Transcript, TranscriptMessage,
 };
 use hearth_library::{Origin, Skill};
 use hearth_registry::NodeUsage;
-use hearth_sandbox::SessionRow;
+use hearth_sandbox::{Imported, SessionRow, WorkspaceRow, WorkspaceUse};
 use hearth_types::{
     AgentDefinition, Blocker, Envelope, Fault, FaultCode, Isolation, ReplicaId, RunId, RunState, SandboxId,
     SandboxLimits, SandboxSpec, SessionId, Timestamp, ToolPattern, TurnError, TurnId, TurnOutcome, Usage,
@@ -70,6 +70,7 @@ fn a_request_is_described_with_exactly_the_fields_that_are_read() {
     reads::<SessionMessage>("SessionMessage");
     reads::<SandboxSpec>("SandboxSpec");
     reads::<SandboxLimits>("SandboxLimits");
+    reads::<SandboxOverride>("SandboxOverride");
     reads::<CloseRun>("CloseRun");
     reads::<AgentDefinition>("AgentDefinition");
     reads::<AgentOverrides>("AgentOverrides");
@@ -285,6 +286,29 @@ fn the_rows_of_lists_are_described_as_they_are_written() {
     let skill = Skill { name: "s".into(), description: "d".into(), body: "b".into() };
     let row = SkillView { skill, origin: "dynamic" };
     writes("Skill", &row, &row);
+}
+
+#[test]
+fn workspaces_and_overrides_are_described_as_they_are_written() {
+    let at = Timestamp::from_millis(1_000);
+    let of = WorkspaceUse { session_id: SandboxId::parse("sbx_1").unwrap(), root_run_id: None, read_only: false };
+    writes("WorkspaceUse", &of, &of);
+    let row = WorkspaceRow {
+        name: "w".into(),
+        tenant_id: "default".into(),
+        node: "node-0".into(),
+        size_bytes: 1,
+        files: 1,
+        limit_bytes: 2,
+        measured_at: at,
+        created_at: at,
+        sessions: vec![of],
+    };
+    writes("Workspace", &row, &row);
+    let imported = Imported { name: "w".into(), node: "node-0".into(), files: 1, size_bytes: 1 };
+    writes("WorkspaceImported", &imported, &imported);
+    let overridden = OverrideView { run_id: run(), sandbox: None };
+    writes("OverrideAnswer", &overridden, &overridden);
 }
 
 #[test]
