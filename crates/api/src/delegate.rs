@@ -25,6 +25,7 @@ struct WeakHearth {
     deps: Weak<crate::hearth::Deps>,
     options: crate::hearth::Options,
     catalogues: std::sync::Arc<crate::catalog::Catalogues>,
+    identities: std::sync::Arc<crate::identities::Identities>,
 }
 
 impl Default for AgentTool {
@@ -40,6 +41,7 @@ impl AgentTool {
             deps: std::sync::Arc::downgrade(&hearth.deps),
             options: hearth.options.clone(),
             catalogues: hearth.catalogues.clone(),
+            identities: hearth.identities.clone(),
         };
         self.hearth.set(weak).ok();
     }
@@ -51,6 +53,7 @@ impl AgentTool {
             deps: weak.deps.upgrade().ok_or_else(gone)?,
             options: weak.options.clone(),
             catalogues: weak.catalogues.clone(),
+            identities: weak.identities.clone(),
         })
     }
 }

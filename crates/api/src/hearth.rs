@@ -13,6 +13,7 @@ use hearth_types::{AgentDefinition, Fault, FaultCode, Role, RunId, SharedClock, 
 
 use crate::Caller;
 use crate::catalog::Catalogues;
+use crate::identities::{Identities, Identity};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -38,6 +39,7 @@ pub struct Hearth {
     pub(crate) deps: Arc<Deps>,
     pub(crate) options: Options,
     pub(crate) catalogues: Arc<Catalogues>,
+    pub(crate) identities: Arc<Identities>,
 }
 
 /// Levels between a run and any descendant of it.
@@ -45,7 +47,7 @@ const LEVELS: usize = hearth_types::limits::MAX_DEPTH as usize + 1;
 
 impl Hearth {
     pub fn new(options: Options, deps: Deps) -> Self {
-        Self { deps: Arc::new(deps), options, catalogues: Arc::default() }
+        Self { deps: Arc::new(deps), options, catalogues: Arc::default(), identities: Arc::default() }
     }
 
     pub(crate) fn residents(&self) -> &Residents {
@@ -57,23 +59,37 @@ impl Hearth {
     pub(crate) async fn run_for(&self, caller: &Caller, run: &str) -> Result<RunHead, Fault> {
         let run_id = parse_run_id("run_id", run)?;
         let head = self.head(&run_id).await?.ok_or_else(Fault::not_found)?;
-        self.check_access(caller, &head).await?;
+        self.check_access(caller, &Identity::from(&head)).await?;
         Ok(head)
+    }
+
+    /// The same without the run's row, for calls that do not show it.
+    pub(crate) async fn identify(&self, caller: &Caller, run: &str) -> Result<Arc<Identity>, Fault> {
+        let run_id = parse_run_id("run_id", run)?;
+        let identity = match self.identities.get(&run_id) {
+            Some(known) => known,
+            None => {
+                let head = self.head(&run_id).await?.ok_or_else(Fault::not_found)?;
+                self.identities.put(Identity::from(&head))
+            }
+        };
+        self.check_access(caller, &identity).await?;
+        Ok(identity)
     }
 
     pub(crate) async fn head(&self, run_id: &RunId) -> Result<Option<RunHead>, Fault> {
         self.deps.journal.head(run_id).await.map_err(|error| hearth_residency::Error::from(error).into())
     }
 
-    async fn check_access(&self, caller: &Caller, head: &RunHead) -> Result<(), Fault> {
+    async fn check_access(&self, caller: &Caller, run: &Identity) -> Result<(), Fault> {
         if let Some(calling) = &caller.run {
-            return if self.descends(head, calling).await? { Ok(()) } else { Err(Fault::not_found()) };
+            return if self.descends(run, calling).await? { Ok(()) } else { Err(Fault::not_found()) };
         }
         let principal = &caller.principal;
-        if principal.role != Role::Admin && principal.tenant != head.tenant {
+        if principal.role != Role::Admin && principal.tenant != run.tenant {
             return Err(Fault::not_found());
         }
-        if principal.role == Role::Member && principal.subject != head.subject {
+        if principal.role == Role::Member && principal.subject != run.subject {
             return Err(Fault::new(
                 FaultCode::PermissionDenied,
                 "the run is another subject's; an operator of the tenant may act on it",
@@ -83,8 +99,8 @@ impl Hearth {
     }
 
     /// Whether the run is below `ancestor`, by the parents that the index names.
-    async fn descends(&self, head: &RunHead, ancestor: &RunId) -> Result<bool, Fault> {
-        let mut parent = head.parent_run_id.clone();
+    async fn descends(&self, run: &Identity, ancestor: &RunId) -> Result<bool, Fault> {
+        let mut parent = run.parent.clone();
         for _ in 0..LEVELS {
             match parent {
                 None => return Ok(false),

@@ -9,6 +9,7 @@ mod check;
 mod cursor;
 mod delegate;
 mod hearth;
+mod identities;
 mod lifecycle;
 mod liveness;
 mod members;

@@ -131,7 +131,7 @@ impl Hearth {
     pub async fn send(&self, caller: &Caller, run: &str, request: Send) -> Result<Answer<Envelope>, Fault> {
         check::prompt("prompt", &request.prompt)?;
         let wait = check::wait("timeout_ms", request.timeout_ms)?;
-        let head = self.run_for(caller, run).await?;
+        let head = self.identify(caller, run).await?;
         let accepted = self.accept(caller, &head.run_id, request.prompt, InputMode::Queue).await?;
         let envelope = self.await_for(&head.run_id, &accepted.turn_id, wait).await?;
         Ok(Answer { body: envelope, replayed: accepted.replayed })
@@ -139,7 +139,7 @@ impl Hearth {
 
     pub async fn poll(&self, caller: &Caller, run: &str, request: Poll) -> Result<Envelope, Fault> {
         let wait = check::wait("timeout_ms", request.timeout_ms)?;
-        let head = self.run_for(caller, run).await?;
+        let head = self.identify(caller, run).await?;
         let (run, live) = self.residents().look(&head.run_id).await?;
         let Some(turn_id) = request.turn_id.or_else(|| run.newest_turn.clone()) else {
             return Ok(run.turnless_envelope());

@@ -19,6 +19,8 @@ use crate::{Error, history};
 
 /// Without a word from the owner for this long, it is asked again.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How long another replica's question after a turn waits for its end.
+const SOON: Duration = Duration::from_millis(100);
 /// How often who waits for an activation here makes sure that it is the newest. One that was
 /// superseded may never hear of it, and could be waited for without end.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -95,6 +97,7 @@ impl Residents {
 
     /// Waits until a turn has ended; it survives any number of take-overs.
     pub async fn await_turn(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        let mut asked = false;
         loop {
             if self.inner.over.is_cancelled() {
                 return Err(Error::Draining);
@@ -124,11 +127,14 @@ impl Residents {
                     }
                 }
                 Place::There { replica, place } => {
-                    let mut events = self.watch(run_id).await;
-                    let what = What::Turn(turn_id.clone());
+                    // Of a turn that does not end at once the end is heard of by its event.
+                    let long = std::mem::replace(&mut asked, true);
+                    let mut events = if long { self.watch(run_id).await } else { None };
+                    let what = if long { What::Turn(turn_id.clone()) } else { What::TurnSoon(turn_id.clone()) };
                     let question = Question { run_id: run_id.clone(), place, what };
                     match self.question(&replica, &question).await {
                         Ok(Said::Turn(Some(envelope))) if envelope.outcome.is_some() => return Ok(envelope),
+                        Ok(Said::Turn(Some(_))) if !long => {}
                         Ok(Said::Turn(Some(_))) => {
                             let ends =
                                 |event: &Event| matches!(event, Event::TurnEnded { turn_id: id, .. } if id == turn_id);
@@ -196,6 +202,14 @@ impl Residents {
             }
             begun => begun.map(Some),
         }
+    }
+
+    /// The envelope of a turn that ends here within a moment.
+    pub(crate) async fn ends_soon(&self, run_id: &RunId, turn_id: &TurnId) -> Option<Envelope> {
+        let handle = self.inner.slots.get(run_id).filter(|_| self.inner.trusts_itself())?;
+        let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
+        let waiting = self.wait_here(run_id, &handle, ask);
+        tokio::time::timeout(SOON, waiting).await.ok().flatten().flatten()
     }
 
     /// Asks an activation here and waits for its answer; `None` when it ended first.

@@ -37,6 +37,8 @@ pub(crate) enum What {
         prompt: String,
     },
     Turn(TurnId),
+    /// The same, a moment later if the turn ends within it: most do, and one answer is then enough.
+    TurnSoon(TurnId),
     /// Whether the asked one has the run's activation.
     Owned,
     /// The run's state, as its index row says.
@@ -201,12 +203,17 @@ impl Residents {
         match what {
             What::Owned => Ok(Said::Owned(here)),
             What::State => Ok(Said::State(self.inner.journal.head(&run_id).await?.map(|head| head.state))),
-            What::Turn(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
-            What::Turn(turn_id) => {
+            What::Turn(_) | What::TurnSoon(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
+            What::Turn(ref turn_id) | What::TurnSoon(ref turn_id) => {
                 if !here {
                     self.wake(&run_id).await?;
                 }
-                match self.turn_here(&run_id, &turn_id).await {
+                if matches!(what, What::TurnSoon(_))
+                    && let Some(envelope) = self.ends_soon(&run_id, turn_id).await
+                {
+                    return Ok(Said::Turn(Some(envelope)));
+                }
+                match self.turn_here(&run_id, turn_id).await {
                     Ok(envelope) => Ok(Said::Turn(Some(envelope))),
                     Err(Error::NotFound) => Ok(Said::Turn(None)),
                     Err(error) => Err(error),

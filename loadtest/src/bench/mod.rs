@@ -4,6 +4,7 @@ mod cluster;
 mod document;
 mod embedded;
 mod figure;
+mod growth;
 mod paired;
 mod record;
 mod sandbox;
@@ -38,6 +39,15 @@ pub struct BenchArgs {
     /// A fraction of the rounds, to see that all of it works; then nothing is recorded
     #[arg(long)]
     quick: bool,
+    /// Draw how cost grows instead, into docs/growth; takes about half an hour
+    #[arg(long)]
+    growth: bool,
+    /// With --growth: only these
+    #[arg(long, value_enum, value_delimiter = ',', requires = "growth")]
+    axis: Vec<growth::Axis>,
+    /// With --growth: go on to a million residents
+    #[arg(long, requires = "growth")]
+    million: bool,
     /// Record nothing: neither docs/PERFORMANCE.md nor docs/performance.json
     #[arg(long)]
     no_record: bool,
@@ -86,6 +96,7 @@ struct Plan {
     parked: u64,
     active: u64,
     kills: u32,
+    million: bool,
 }
 
 impl Plan {
@@ -126,8 +137,11 @@ pub async fn bench(args: BenchArgs) -> Result<(), Error> {
     let stop = Stop::on_signals()?;
     let hearth = args.hearth.canonicalize().map_err(Error::io(args.hearth.display().to_string()))?;
     let (parked, active, kills) = if args.quick { (5_000, 500, 1) } else { (100_000, 10_000, 10) };
-    let plan = Plan { hearth, stop, quick: args.quick, parked, active, kills };
+    let plan = Plan { hearth, stop, quick: args.quick, parked, active, kills, million: args.million };
     let root = args.root.canonicalize().map_err(Error::io(args.root.display().to_string()))?;
+    if args.growth {
+        return growth::measure(&plan, &args.axis, &root).await;
+    }
     let began = tokio::time::Instant::now();
     let found = measure(&plan, &args.only, &root).await?;
     let figures = figures(&found, &args.only);
@@ -148,16 +162,9 @@ pub async fn bench(args: BenchArgs) -> Result<(), Error> {
 
 /// Every part, each in a folder of its own that goes with it.
 async fn measure(plan: &Plan, only: &[Part], root: &Path) -> Result<Found, Error> {
-    let target = root.join("target");
-    std::fs::create_dir_all(&target).map_err(Error::io(target.display().to_string()))?;
     let mut all = Found::default();
     for part in Part::value_variants().iter().filter(|part| only.is_empty() || only.contains(part)) {
-        // Sessions of local sandboxes may run as another user, who has to come through.
-        let folder = tempfile::Builder::new()
-            .prefix("bench-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
-            .tempdir_in(&target)
-            .map_err(Error::io(target.display().to_string()))?;
+        let folder = folder(root)?;
         let name = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
         eprintln!("== {name}");
         let measuring = async {
@@ -181,6 +188,18 @@ async fn measure(plan: &Plan, only: &[Part], root: &Path) -> Result<Found, Error
         }
     }
     Ok(all)
+}
+
+/// A folder on the disk that is measured. It goes with the value.
+fn folder(root: &Path) -> Result<tempfile::TempDir, Error> {
+    let target = root.join("target");
+    std::fs::create_dir_all(&target).map_err(Error::io(target.display().to_string()))?;
+    tempfile::Builder::new()
+        .prefix("bench-")
+        // Sessions of local sandboxes may run as another user, who has to come through.
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .tempdir_in(&target)
+        .map_err(Error::io(target.display().to_string()))
 }
 
 /// In the order of the table. What was not asked for is not shown.

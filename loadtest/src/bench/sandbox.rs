@@ -86,13 +86,13 @@ async fn measure_all(
 }
 
 /// A node inside this process. It goes with all its sessions, also when it is dropped.
-struct Bench {
+pub(super) struct Bench {
     node: Arc<Node>,
     ended: bool,
 }
 
 impl Bench {
-    async fn start(state: &Path, pool: u64) -> Result<Self, Error> {
+    pub(super) async fn start(state: &Path, pool: u64) -> Result<Self, Error> {
         let mut variables = BTreeMap::new();
         if pool > 0 {
             variables.insert("SANDBOX_POOL_SIZE".to_owned(), pool.to_string());
@@ -107,12 +107,12 @@ impl Bench {
         Ok(Self { node: Arc::new(node.map_err(|error| said(&error))?), ended: false })
     }
 
-    async fn end(mut self) -> Result<(), Error> {
+    pub(super) async fn end(mut self) -> Result<(), Error> {
         self.ended = true;
         Ok(self.node.close_all().await?)
     }
 
-    async fn open(&self) -> Result<OpenResult, Error> {
+    pub(super) async fn open(&self) -> Result<OpenResult, Error> {
         Ok(self.node.open(&caller(), OpenArgs { own: Some(true), ..OpenArgs::default() }).await?)
     }
 
@@ -121,7 +121,7 @@ impl Bench {
     }
 
     /// Runs a command; how many bytes it wrote.
-    async fn exec(&self, session: &SandboxId, line: &str) -> Result<u64, Error> {
+    pub(super) async fn exec(&self, session: &SandboxId, line: &str) -> Result<u64, Error> {
         let args = ExecArgs {
             session_id: session.clone(),
             command: line.to_owned(),

@@ -1,0 +1,16 @@
+// A resident as a virtual object: keeps its transcript and answers with its prompt.
+import * as restate from "@restatedev/restate-sdk";
+
+const resident = restate.object({
+  name: "resident",
+  handlers: {
+    send: async (context, prompt) => {
+      const turns = (await context.get("turns")) ?? 0;
+      context.set("turns", turns + 1);
+      context.set("last", prompt);
+      return prompt;
+    },
+  },
+});
+
+restate.serve({ services: [resident], port: 9080 });

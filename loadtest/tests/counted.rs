@@ -1,0 +1,219 @@
+//! What one call costs, counted and not timed: operations of the stores, messages, allocations. The
+//! figures are exact, so that a call that began to cost more is caught without a clock.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hearth_api::{AgentTool, Caller, Deps, Hearth, OpenResident, Options, Send};
+use hearth_bus::{FaultyBus, LocalBus, LocalOptions, SharedBus};
+use hearth_engine::{Engine, Tools};
+use hearth_journal::{FaultyJournal, MemoryJournal, SharedJournal};
+use hearth_library::{Catalogue, Library};
+use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
+use hearth_nodes::Nodes;
+use hearth_registry::{FaultyRegistry, MemoryRegistry, SharedRegistry};
+use hearth_residency::Residents;
+use hearth_types::{Principal, ReplicaId, Role, SystemClock};
+
+/// How often each kind of operation was asked for.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+
+impl Counts {
+    fn count(&self, operation: &'static str) {
+        *self.0.lock().unwrap().entry(operation).or_default() += 1;
+    }
+
+    fn take(&self) -> BTreeMap<&'static str, u64> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// Stores that several replicas share.
+#[derive(Clone)]
+struct Stores {
+    journal: MemoryJournal,
+    registry: MemoryRegistry,
+    bus: LocalBus,
+    counts: Counts,
+}
+
+impl Stores {
+    fn new() -> Self {
+        Self {
+            journal: MemoryJournal::new(),
+            registry: MemoryRegistry::new(),
+            bus: LocalBus::new(LocalOptions::default()),
+            counts: Counts::default(),
+        }
+    }
+
+    /// A replica over them that does nothing by itself for as long as a test takes.
+    async fn replica(&self, name: &str) -> Hearth {
+        let counts = |operation: &'static str| {
+            let counts = self.counts.clone();
+            move || counts.count(operation)
+        };
+        let (append, read, trim, ask) = (counts("append"), counts("read"), counts("trim"), counts("registry"));
+        let (publish, request) = (counts("publish"), counts("request"));
+        let journal: SharedJournal = Arc::new(FaultyJournal::new(self.journal.clone(), move |operation| {
+            match operation {
+                hearth_journal::Operation::Append(_) => append(),
+                hearth_journal::Operation::Read => read(),
+                hearth_journal::Operation::Trim => trim(),
+            }
+            hearth_journal::Fate::Pass
+        }));
+        let registry: SharedRegistry = Arc::new(FaultyRegistry::new(self.registry.clone(), move || {
+            ask();
+            hearth_registry::Fate::Pass
+        }));
+        let bus: SharedBus = Arc::new(FaultyBus::new(self.bus.clone(), move |operation| {
+            match operation {
+                hearth_bus::Operation::Publish => publish(),
+                hearth_bus::Operation::Request => request(),
+            }
+            hearth_bus::Fate::Pass
+        }));
+        let (hearth, residents, engine) = assemble(name, journal, registry, bus);
+        residents.start(engine).await.unwrap();
+        // What it does at its start is no part of any call.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        self.counts.take();
+        hearth
+    }
+}
+
+fn assemble(
+    name: &str,
+    journal: SharedJournal,
+    registry: SharedRegistry,
+    bus: SharedBus,
+) -> (Hearth, Residents, Engine) {
+    const LONG: Duration = Duration::from_secs(86_400);
+    let clock = SystemClock::shared();
+    let sandboxes = Arc::new(Nodes::new(registry.clone(), None));
+    let residents = Residents::new(
+        hearth_residency::Options {
+            replica: ReplicaId::parse(name).unwrap(),
+            passivate_after: LONG,
+            sweep_every: LONG,
+            lease: LONG,
+            url: None,
+            max_runs_per_tenant: 0,
+            keep_events: 100_000,
+        },
+        hearth_residency::Deps {
+            journal: journal.clone(),
+            registry: registry.clone(),
+            bus: bus.clone(),
+            sandboxes: sandboxes.clone(),
+            clock: clock.clone(),
+        },
+    );
+    let agent_tool = Arc::new(AgentTool::default());
+    let hearth = Hearth::new(
+        Options { max_residents: 8, idle_ttl_ms: 86_400_000 },
+        Deps {
+            residents: residents.clone(),
+            journal,
+            registry,
+            bus,
+            sandboxes: sandboxes.clone(),
+            catalogue: Arc::new(Catalogue::new(built_in_definitions(), Library::default())),
+            clock,
+        },
+    );
+    agent_tool.connect(&hearth);
+    let models = Arc::new(BuiltInModels::new(BuiltInOptions::default()));
+    (hearth, residents, Engine::new(models, Tools::new(agent_tool, sandboxes), 64))
+}
+
+fn caller() -> Caller {
+    let principal = Principal { tenant: "acme".into(), subject: "ann".into(), role: Role::Operator };
+    Caller { principal, run: None, key: None, trace: None }
+}
+
+async fn open(hearth: &Hearth) -> String {
+    let request = OpenResident { agent: "mock".into(), prompt: "begin".into(), ..OpenResident::default() };
+    hearth.open(&caller(), request).await.unwrap().body.run_id.to_string()
+}
+
+async fn send(hearth: &Hearth, resident: &str) {
+    let request = Send { prompt: "what would you like for breakfast?".into(), ..Send::default() };
+    let answer = hearth.send(&caller(), resident, request).await.unwrap();
+    assert_eq!(answer.body.output, "what would you like for breakfast?");
+}
+
+/// What one call costs on the average of several, which is the same for each.
+async fn cost(counts: &Counts, calls: u64, mut call: impl AsyncFnMut()) -> BTreeMap<&'static str, f64> {
+    counts.take();
+    for _ in 0..calls {
+        call().await;
+    }
+    // An event may be published after its turn was answered.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let calls = NonZeroU64::new(calls).unwrap().get() as f64;
+    counts.take().into_iter().map(|(operation, count)| (operation, count as f64 / calls)).collect()
+}
+
+#[tokio::test]
+async fn a_send_to_an_active_resident_is_two_appends_and_nothing_is_read() {
+    let stores = Stores::new();
+    let hearth = stores.replica("replica-0").await;
+    let resident = open(&hearth).await;
+    send(&hearth, &resident).await;
+    let cost = cost(&stores.counts, 10, async || send(&hearth, &resident).await).await;
+    // What is published: the two frames, and the piece of live text between them.
+    assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 3.0)]));
+}
+
+#[tokio::test]
+async fn a_send_by_another_replica_is_two_questions_and_two_looks_more() {
+    let stores = Stores::new();
+    let owner = stores.replica("replica-0").await;
+    let other = stores.replica("replica-1").await;
+    let resident = open(&owner).await;
+    send(&other, &resident).await;
+    let cost = cost(&stores.counts, 10, async || send(&other, &resident).await).await;
+    let expected = [("append", 2.0), ("publish", 3.0), ("registry", 2.0), ("request", 2.0)];
+    assert_eq!(cost, BTreeMap::from(expected));
+}
+
+#[tokio::test]
+async fn opening_a_resident_is_two_appends_and_one_row_of_the_registry() {
+    let stores = Stores::new();
+    let hearth = stores.replica("replica-0").await;
+    let cost = cost(&stores.counts, 10, async || drop(open(&hearth).await)).await;
+    assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 2.0), ("registry", 1.0)]));
+}
+
+/// A ratchet: it may fall and not rise. What a send allocates is the same at each send, but for tables
+/// that grow now and then.
+#[test]
+fn a_send_allocates_no_more_than_it_did() {
+    const MOST: u64 = 740;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (stores, hearth, resident) = runtime.block_on(async {
+        let stores = Stores::new();
+        let hearth = stores.replica("replica-0").await;
+        let resident = open(&hearth).await;
+        for _ in 0..10 {
+            send(&hearth, &resident).await;
+        }
+        (stores, hearth, resident)
+    });
+    let one = || {
+        let counted = allocation_counter::measure(|| runtime.block_on(send(&hearth, &resident)));
+        counted.count_total
+    };
+    let mut counts: Vec<u64> = (0..15).map(|_| one()).collect();
+    counts.sort_unstable();
+    let middle = counts[counts.len() / 2];
+    assert!(middle <= MOST, "a send makes {middle} allocations, at most {MOST} were made before");
+    drop(stores);
+}
