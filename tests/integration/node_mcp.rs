@@ -348,3 +348,52 @@ async fn a_node_starts_from_a_file_of_settings() {
     let mcp = node.mcp().connected().await;
     assert_eq!(mcp.call("sandbox_open", json!({})).await.ok()["node"], "from-file");
 }
+
+/// What the engine's own command says; nothing where it fails.
+fn docker(arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new("docker").args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether this machine has an engine and the session image; it says so where not.
+fn containers_are_there() -> bool {
+    let there = docker(&["image", "inspect", "hearth-session:latest"]).is_some();
+    if !there {
+        let required = std::env::var_os("HEARTH_REQUIRE_SERVICES").is_some_and(|value| value == "1");
+        assert!(!required, "a Docker daemon with the session image is required, and not there");
+        println!("skipped: there is no Docker daemon with the image hearth-session:latest");
+    }
+    there
+}
+
+#[tokio::test]
+async fn the_engine_tells_no_secret_and_a_container_that_is_removed_is_a_lost_session() {
+    if !containers_are_there() {
+        return;
+    }
+    let secret = "s3cret-value-9031";
+    let node = Node::start(&[("SANDBOX_DRIVER", "docker"), ("SANDBOX_ALLOW_ENV_INJECTION", "1")]).await;
+    let mcp = node.mcp().header("x-loom-root-run", "run_a").header("x-loom-sandbox-env-gh-token", secret);
+    let mcp = mcp.connected().await;
+    let id = mcp.open(json!({})).await;
+    let late = json!({ "session_id": id, "command": "sleep 500", "exec_id": "e1", "background": true });
+    mcp.call("sandbox_exec", late).await.ok();
+    assert_eq!(mcp.exec(&id, "echo ${#GH_TOKEN}").await["output"], format!("{}\n", secret.len()));
+    let name = format!("hearth-{id}");
+    for told in [&["inspect", &name][..], &["top", &name], &["diff", &name]] {
+        let told = docker(told).unwrap_or_else(|| panic!("docker {told:?}"));
+        assert!(!told.contains(secret), "{told}");
+    }
+    let labels = docker(&["inspect", "--format", "{{json .Config.Labels}}", &name]).expect("labels");
+    let labels: Value = serde_json::from_str(&labels).expect("JSON");
+    assert_eq!((&labels["hearth.session"], &labels["hearth.root_run"]), (&json!(id), &json!("run_a")), "{labels}");
+    docker(&["rm", "--force", &name]).expect("the container is removed");
+    let lost = mcp.call("sandbox_exec", json!({ "session_id": id, "command": "true" })).await;
+    assert_eq!(lost.code(), "session_lost");
+    let next = mcp.open(json!({})).await;
+    assert_ne!(next, id);
+    assert_eq!(mcp.exec(&next, "echo again").await["output"], "again\n");
+    assert_eq!(mcp.call("sandbox_close_run", json!({ "root_run_id": "run_a" })).await.ok()["closed"], 1);
+    let left = docker(&["ps", "--all", "--quiet", "--filter", &format!("name=hearth-{next}")]).expect("a list");
+    assert!(left.is_empty(), "a container is left: {left}");
+}

@@ -28,6 +28,8 @@ const VERSION_HEADER: &str = "mcp-protocol-version";
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 /// An error that the protocol's own code answers with is one line of text.
 const MAX_ERROR_BYTES: usize = 4_096;
+/// One, and another one while a client that lost it takes it up again.
+const STREAMS_PER_SESSION: usize = 2;
 /// Memory for bodies is counted in pieces of this size.
 const PIECE: usize = 64 * 1024;
 
@@ -42,7 +44,7 @@ pub struct Options {
     pub max_sessions: usize,
     /// How long a session lives without a request or an open stream.
     pub session_idle: Duration,
-    /// Requests and streams at once; also the calls under way.
+    /// Requests at once, and calls under way.
     pub max_requests: usize,
     pub max_body_bytes: usize,
     /// Bytes of all bodies that are held at once.
@@ -52,6 +54,8 @@ pub struct Options {
 struct Front {
     sessions: Arc<Sessions>,
     requests: Arc<Semaphore>,
+    /// Streams that stay open take no place from requests: most clients hold one for as long as they live.
+    streams: Arc<Semaphore>,
     memory: Arc<Semaphore>,
     max_body_bytes: usize,
     /// Ends the streams that would never end by themselves.
@@ -88,6 +92,7 @@ pub fn router<T: Toolbox>(
     let front = Front {
         sessions,
         requests: Arc::new(Semaphore::new(options.max_requests)),
+        streams: Arc::new(Semaphore::new(options.max_sessions.saturating_mul(STREAMS_PER_SESSION))),
         memory: Arc::new(Semaphore::new(options.max_body_memory / PIECE)),
         max_body_bytes: options.max_body_bytes,
         stop,
@@ -111,7 +116,7 @@ async fn expire(sessions: Arc<Sessions>, manager: Arc<LocalSessionManager>, end:
 
 /// What a request holds until its answer was sent to the end.
 struct Held {
-    _request: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
     _memory: Option<OwnedSemaphorePermit>,
     _session: Option<Use>,
 }
@@ -152,7 +157,8 @@ impl Front {
             REFUSED.with_label_values(&["requests"]).inc();
             Fault::unavailable("this server is busy with as many requests as it takes; try again")
         };
-        let place = self.requests.clone().try_acquire_owned().map_err(|_| full())?;
+        let places = if *request.method() == Method::GET { &self.streams } else { &self.requests };
+        let place = places.clone().try_acquire_owned().map_err(|_| full())?;
         let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let bytes: usize = match (request.method(), length) {
             (&Method::POST, None) => self.max_body_bytes,
@@ -170,7 +176,7 @@ impl Front {
             None => None,
             Some(id) => Some(self.sessions.begin(id, owner).ok_or_else(unknown_session)?),
         };
-        Ok(Held { _request: place, _memory: memory, _session: session })
+        Ok(Held { _place: place, _memory: memory, _session: session })
     }
 
     /// A place where the request may begin a session: a handshake names none, and no newer version.

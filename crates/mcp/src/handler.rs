@@ -89,6 +89,8 @@ impl<T: Toolbox> ServerHandler for Handler<T> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let call = self.answer(caller, &tool.name, arguments).instrument(span.clone());
         let outcome = tokio::select! {
+            // A call that arrived is begun, even if its client has gone away already.
+            biased;
             outcome = call => outcome,
             // Nobody reads the answer to a call that was cancelled.
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("the call was cancelled", None)),

