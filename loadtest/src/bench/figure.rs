@@ -161,11 +161,13 @@ pub(crate) struct Measured {
     /// The middle of the rounds' ratios, where there were rounds; else it is value over floor.
     pub ratio: Option<f64>,
     pub noise: Option<f64>,
+    /// Set when it is of something else than the target is about.
+    pub remark: Option<&'static str>,
 }
 
 impl Measured {
     pub(crate) fn alone(value: f64) -> Self {
-        Self { value, floor: None, ratio: None, noise: None }
+        Self { value, floor: None, ratio: None, noise: None, remark: None }
     }
 
     pub(crate) fn over(value: f64, floor: f64) -> Self {
@@ -182,6 +184,7 @@ impl Kind {
         let by_division = measured.floor.filter(|floor| *floor > 0.0).map(|floor| measured.value / floor);
         let ratio = measured.ratio.or(by_division);
         let met = match self.target {
+            _ if measured.remark.is_some() => None,
             Target::AtMost(most) => Some(measured.value <= most),
             Target::RatioAtMost(most) => ratio.map(|ratio| ratio <= most),
             Target::RatioAtLeast(least) => ratio.map(|ratio| ratio >= least),
@@ -193,7 +196,7 @@ impl Kind {
             ratio,
             met,
             noise: measured.noise,
-            ..self.missing(String::new())
+            ..self.missing(measured.remark.unwrap_or_default().to_owned())
         }
     }
 

@@ -69,6 +69,7 @@ pub(crate) fn compare(value: f64, floor: f64, ratios: &[f64]) -> Measured {
         floor: Some(floor),
         ratio: known.then_some(ratio),
         noise: (known && ratios.len() > 2).then(|| spread / ratio),
+        remark: None,
     }
 }
 

@@ -59,7 +59,7 @@ mod tests {
     use crate::bench::figure::Measured;
 
     fn figure(name: &str, ratio: f64, noise: f64) -> Figure {
-        let measured = Measured { value: 1.0, floor: Some(1.0), ratio: Some(ratio), noise: Some(noise) };
+        let measured = Measured { value: 1.0, floor: Some(1.0), ratio: Some(ratio), noise: Some(noise), remark: None };
         Kind::named(name).unwrap().measured(measured)
     }
 

@@ -13,7 +13,7 @@ p,.soft{color:var(--soft)}.cards{display:flex;flex-wrap:wrap;gap:12px;margin:24p
 .card{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 18px;min-width:130px}\
 .card b{display:block;font-size:24px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}\
 .chart{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px;margin:12px 0}\
-.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:12px}.pair .chart{margin:0}\
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:12px;margin-top:14px}.pair .chart{margin:0}\
 svg{width:100%;height:auto;display:block}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
 th,td{text-align:right;padding:6px 10px;border-bottom:1px solid var(--rule)}th{color:var(--soft);font-weight:500}\
 th:first-child,td:first-child{text-align:left}.good{color:var(--good)}.bad{color:var(--bad)}.wide{overflow-x:auto}";
