@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Api, Reply};
 
-/// How long it goes on before its test fails.
+/// How long it goes on before its test fails, unless it is told otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause after a connection that failed, as a load balancer tries its next server.
 const NEXT_SERVER: Duration = Duration::from_millis(50);
@@ -21,11 +21,18 @@ pub struct Persistent {
     next: AtomicUsize,
     /// Answers that asked it to come back.
     refusals: AtomicUsize,
+    patience: Duration,
 }
 
 impl Persistent {
     pub fn new(apis: Vec<Api>) -> Self {
-        Self { apis, next: AtomicUsize::new(0), refusals: AtomicUsize::new(0) }
+        Self { apis, next: AtomicUsize::new(0), refusals: AtomicUsize::new(0), patience: PATIENCE }
+    }
+
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 
     pub fn refusals(&self) -> usize {
@@ -55,7 +62,7 @@ impl Persistent {
     }
 
     async fn until_answered(&self, what: &str, request: impl Fn(&Api) -> reqwest::RequestBuilder) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         loop {
             let turn = self.next.fetch_add(1, Ordering::Relaxed);
             let api = &self.apis[turn % self.apis.len()];
@@ -73,7 +80,7 @@ impl Persistent {
                     error.to_string()
                 }
             };
-            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}: {told}");
+            assert!(Instant::now() < deadline, "{what}: not within {:?}: {told}", self.patience);
         }
     }
 }

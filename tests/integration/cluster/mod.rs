@@ -8,6 +8,7 @@ mod nodes;
 mod quotas;
 mod stale;
 mod stores;
+mod trace;
 mod trees;
 
 use hearth_tests::{Api, eventually, mock};

