@@ -31,9 +31,8 @@ async fn what_was_acknowledged_is_there_once_whatever_dies() {
     let (seed, seconds) = (number("CHAOS_SEED", 1), number("CHAOS_SECONDS", 20));
     println!("CHAOS_SEED={seed} CHAOS_SECONDS={seconds} cargo test -p hearth-tests --test chaos runs this one again");
     // One member may be gone for longer than the lease; idle residents leave memory, so that runs change hands.
-    let options = ClusterOptions::default()
-        .variable("HEARTH_REPLICA_LEASE_MS", 1_500)
-        .variable("HEARTH_PASSIVATE_AFTER_MS", 700);
+    let options =
+        ClusterOptions::default().variable("HEARTH_REPLICA_LEASE_MS", 1_500).variable("HEARTH_PASSIVATE_AFTER_MS", 700);
     let Some(cluster) = options.start().await else { return };
     let (nats, redis) = (Proxy::to(cluster.nats_url()).await, Proxy::to(cluster.redis_url()).await);
     let urls = [format!("nats://{}", nats.address()), format!("redis://{}", redis.address())];

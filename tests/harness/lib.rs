@@ -17,6 +17,7 @@ mod proxy;
 mod receiver;
 mod reply;
 mod server;
+mod streams;
 mod wait;
 
 pub use api::{Api, mock};

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +23,7 @@ pub struct Options {
     agents: Vec<(String, String)>,
     variables: Vec<(String, String)>,
     tokens: Vec<TokenEntry>,
+    journal: Option<PathBuf>,
 }
 
 /// Token, tenant, subject, role.
@@ -44,6 +45,12 @@ impl Options {
     /// A caller besides the admin.
     pub fn token(mut self, token: &str, tenant: &str, subject: &str, role: &str) -> Self {
         self.tokens.push([token, tenant, subject, role].map(str::to_owned));
+        self
+    }
+
+    /// A journal to begin with: a file of the tests' folder.
+    pub fn journal(mut self, path: &str) -> Self {
+        self.journal = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
         self
     }
 
@@ -71,6 +78,11 @@ impl Options {
             fs::write(path, text).expect("an agent file");
         }
         fs::write(folder.path().join("tokens.toml"), tokens_file(&self.tokens)).expect("a file of tokens");
+        if let Some(journal) = &self.journal {
+            let data = folder.path().join("data");
+            fs::create_dir_all(&data).expect("a folder for data");
+            fs::copy(journal, data.join("journal.db")).expect("a journal");
+        }
         let port = free_port();
         let api = Api::new(format!("http://127.0.0.1:{port}"), Some(ADMIN.to_owned()));
         Server { options: self, folder, port, api, child: None }

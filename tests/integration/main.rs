@@ -25,4 +25,5 @@ mod start_and_stop;
 mod stream;
 mod tenants;
 mod traces;
+mod upgrade;
 mod workspaces;

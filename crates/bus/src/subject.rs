@@ -11,6 +11,8 @@ pub enum Subject {
     RunEvents(RunId),
     /// Commands to the activations of one replica.
     Commands(ReplicaId),
+    /// Questions of sandbox nodes to one replica, whether a run lives: all that a node may ask, and so apart from commands.
+    Liveness(ReplicaId),
 }
 
 impl Subject {
@@ -19,6 +21,7 @@ impl Subject {
         match self {
             Self::RunEvents(run) => format!("run.{run}.events"),
             Self::Commands(replica) => format!("replica.{replica}.commands"),
+            Self::Liveness(replica) => format!("replica.{replica}.liveness"),
         }
     }
 
@@ -27,6 +30,7 @@ impl Subject {
         match self {
             Self::RunEvents(_) => "run_events",
             Self::Commands(_) => "commands",
+            Self::Liveness(_) => "liveness",
         }
     }
 }

@@ -48,6 +48,10 @@ impl From<Error> for Fault {
             Error::NotFound => Self::not_found(),
             Error::Refused(refusal) => refusal_fault(&refusal),
             Error::Journal(error) => journal_fault(&error),
+            Error::Fold { source: FrameError::Newer { .. }, .. } => {
+                tracing::error!(%error, "a run was written by a newer version of the program");
+                Self::unavailable("a newer version of the program wrote this run; ask a replica that was upgraded")
+            }
             Error::Fold { .. } => {
                 tracing::error!(%error, "a journal is damaged; `hearth doctor` names the place");
                 Self::internal("the journal of this run is damaged; the operator finds the place with `hearth doctor`")
@@ -108,5 +112,20 @@ fn journal_fault(error: &hearth_journal::Error) -> Fault {
             "the journal has no room, so nothing can be accepted; reads go on. Free space, then repeat",
         ),
         _ => Fault::unavailable("the journal is out of reach; repeat with the same idempotency key"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_a_newer_version_asks_for_an_upgrade_and_is_not_called_damaged() {
+        let error = Error::Fold { run: "run_a".into(), source: FrameError::Newer { found: 99 } };
+        let fault = Fault::from(error);
+        assert_eq!(fault.code, FaultCode::Unavailable);
+        assert!(fault.message.contains("newer version") && fault.message.contains("upgraded"), "{}", fault.message);
+        let gap = FrameError::Gap { expected: hearth_types::Seq(2), found: hearth_types::Seq(3) };
+        assert_eq!(Fault::from(Error::Fold { run: "run_a".into(), source: gap }).code, FaultCode::Internal);
     }
 }

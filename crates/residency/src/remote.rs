@@ -125,7 +125,7 @@ pub(crate) enum NoAnswer {
 pub async fn ask_state(bus: &dyn Bus, replica: &ReplicaId, run_id: &RunId) -> Option<RunState> {
     let question = Question { run_id: run_id.clone(), place: false, what: What::State };
     let payload = serde_json::to_vec(&question).ok()?;
-    let answer = bus.request(&Subject::Commands(replica.clone()), Bytes::from(payload), ANSWER_WITHIN).await.ok()?;
+    let answer = bus.request(&Subject::Liveness(replica.clone()), Bytes::from(payload), ANSWER_WITHIN).await.ok()?;
     match hearth_types::from_own_json(&answer) {
         Ok(Said::State(state)) => state,
         _ => None,
@@ -149,9 +149,13 @@ impl Residents {
         }
     }
 
-    /// Answers the other replicas' questions until this one stops.
+    /// Answers the other members' questions until this replica stops.
     pub(crate) async fn serve(&self) -> Result<(), Error> {
-        let subject = Subject::Commands(self.replica().clone());
+        self.serve_on(Subject::Commands(self.replica().clone()), |_| true).await?;
+        self.serve_on(Subject::Liveness(self.replica().clone()), |what| matches!(what, What::State)).await
+    }
+
+    async fn serve_on(&self, subject: Subject, answers: fn(&What) -> bool) -> Result<(), Error> {
         let mut requests = self
             .inner
             .bus
@@ -169,7 +173,7 @@ impl Residents {
                 };
                 let answering = residents.clone();
                 residents.inner.tasks.spawn(async move {
-                    answering.answer(incoming).await;
+                    answering.answer(incoming, answers).await;
                     drop(permit);
                 });
             }
@@ -177,8 +181,9 @@ impl Residents {
         Ok(())
     }
 
-    async fn answer(&self, incoming: Incoming) {
+    async fn answer(&self, incoming: Incoming, answers: fn(&What) -> bool) {
         let said = match hearth_types::from_own_json::<Question>(&incoming.payload) {
+            Ok(question) if !answers(&question.what) => Said::Failed(Failure::NotFound),
             Ok(question) => self.said(question).await.unwrap_or_else(|error| Said::Failed(error.into())),
             Err(error) => Said::Failed(Failure::Unavailable { reason: format!("not understood: {error}") }),
         };

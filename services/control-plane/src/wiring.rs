@@ -24,6 +24,9 @@ use crate::config::Settings;
 /// How often due times and sleepers are looked at.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
+/// Where answers to replicas come. Nodes have another place, which is all that the servers let them read.
+const REPLICA_INBOX: &str = "_INBOX.replica";
+
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("`{0}` is not set: a replica of a cluster needs it; `hearth dev` does without")]
@@ -112,17 +115,27 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
     let redis_url = settings.redis_url.clone().ok_or(StartError::Missing("redis_url"))?;
     make_private(&settings.data_dir)?;
     let replica = settings.replica_id.clone().unwrap_or_else(ReplicaId::generate);
+    let user = settings.nats_user.clone().zip(settings.nats_password.as_ref().map(|secret| secret.0.clone()));
     let bus = NatsBus::connect(NatsOptions {
         credentials_file: settings.nats_credentials.clone(),
+        user: user.clone(),
+        ca_file: settings.stores_ca.clone(),
+        inbox: REPLICA_INBOX.to_owned(),
         name: replica.to_string(),
         prefix: settings.cluster_name.clone(),
         ..NatsOptions::at(nats_url.clone())
     })
     .await?;
-    let registry =
-        RedisRegistry::new(RedisOptions { prefix: settings.cluster_name.clone(), ..RedisOptions::at(redis_url.0) })?;
+    let registry = RedisRegistry::new(RedisOptions {
+        prefix: settings.cluster_name.clone(),
+        ca_file: settings.stores_ca.clone(),
+        ..RedisOptions::at(redis_url.0)
+    })?;
     let journal = JetStreamJournal::connect(JetStreamOptions {
         credentials_file: settings.nats_credentials.clone(),
+        user,
+        ca_file: settings.stores_ca.clone(),
+        inbox: REPLICA_INBOX.to_owned(),
         name: replica.to_string(),
         prefix: settings.cluster_name.clone(),
         partitions: settings.journal_partitions,

@@ -101,9 +101,16 @@ async fn end_when_drained(node: Arc<Node>, stop: CancellationToken) {
     }
 }
 
+/// Where answers to nodes come: not among those to replicas, which are none of theirs.
+const NODE_INBOX: &str = "_INBOX.node";
+
 fn registry(settings: &NodeSettings) -> Result<Option<SharedRegistry>, Error> {
     let Some(url) = &settings.redis_url else { return Ok(None) };
-    let options = RedisOptions { prefix: settings.cluster_name.clone(), ..RedisOptions::at(url.clone()) };
+    let options = RedisOptions {
+        prefix: settings.cluster_name.clone(),
+        ca_file: settings.stores_ca.clone(),
+        ..RedisOptions::at(url.clone())
+    };
     Ok(Some(Arc::new(RedisRegistry::new(options)?)))
 }
 
@@ -111,6 +118,9 @@ async fn liveness(settings: &NodeSettings, registry: Option<SharedRegistry>) -> 
     let (Some(registry), Some(url)) = (registry, &settings.nats_url) else { return Ok(Arc::new(NoReplicas)) };
     let bus = NatsBus::connect(NatsOptions {
         credentials_file: settings.nats_credentials.clone(),
+        user: settings.nats_user.clone(),
+        ca_file: settings.stores_ca.clone(),
+        inbox: NODE_INBOX.to_owned(),
         name: settings.node_id.clone(),
         prefix: settings.cluster_name.clone(),
         ..NatsOptions::at(url.clone())

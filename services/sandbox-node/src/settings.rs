@@ -43,6 +43,10 @@ pub struct NodeSettings {
     pub redis_url: Option<String>,
     pub nats_url: Option<String>,
     pub nats_credentials: Option<PathBuf>,
+    /// Name and password.
+    pub nats_user: Option<(String, String)>,
+    /// The certificate authority of NATS and Redis.
+    pub stores_ca: Option<PathBuf>,
     pub cluster_name: String,
     pub lease: Duration,
     pub options: NodeOptions,
@@ -105,6 +109,8 @@ impl NodeSettings {
             redis_url: get("HEARTH_REDIS_URL"),
             nats_url: get("HEARTH_NATS_URL"),
             nats_credentials: get("HEARTH_NATS_CREDENTIALS").map(PathBuf::from),
+            nats_user: get("HEARTH_NATS_USER").zip(get("HEARTH_NATS_PASSWORD")),
+            stores_ca: get("HEARTH_STORES_CA").map(PathBuf::from),
             cluster_name: get("HEARTH_CLUSTER_NAME").unwrap_or_else(|| "hearth".to_owned()),
             lease: Duration::from_millis(lease),
             variables,

@@ -116,3 +116,34 @@ async fn redis_comes_back_empty_while_a_replica_dies_and_nothing_is_forgotten_or
     cluster.restart("replica-0").await;
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_journal_without_room_refuses_writes_clearly_and_reads_go_on() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let apis = cluster.apis();
+    let id = apis[0].open("mock", "one").await;
+    let turn = apis[1].start(&id, &mock(json!({ "latency_ms": 1_500, "output": "waited for room" }))).await;
+    cluster.fill_journal(true).await;
+    for api in &apis {
+        let told = api.post("/v1/_resident", json!({ "agent": "mock", "prompt": "x" })).await;
+        assert!(told.header("retry-after").is_some(), "{}", told.text);
+        let error = told.refused(503, "unavailable");
+        assert!(error["message"].as_str().unwrap().contains("no room"), "{error}");
+        assert_eq!(api.get_run(&id).await["run_id"], id.as_str(), "reads go on");
+        assert_eq!(api.residents("").await.len(), 1, "lists too");
+        assert_eq!(api.get("/readyz").await.status, 200, "it can serve what needs no room");
+    }
+    // The turn comes to its end, which there is no room for.
+    eventually("its activation has given up", async || {
+        let text = apis[0].get("/metrics").await.text;
+        text.lines().any(|line| line == "hearth_stepped_down_total{reason=\"journal\"} 1").then_some(())
+    })
+    .await;
+    assert_eq!(apis[2].poll_turn(&id, &turn).await["state"], "running");
+    cluster.fill_journal(false).await;
+    let end = apis[1].end_of(&id, &turn).await;
+    assert_eq!((end["outcome"].as_str(), end["output"].as_str()), (Some("finished"), Some("waited for room")));
+    assert_eq!(Persistent::new(apis.clone()).send(&id, "after", "room again").await["output"], "room again");
+    assert_eq!(ends(&lineage(&apis[0], &id).await).len(), 3, "each turn ended once");
+    cluster.stop().await;
+}

@@ -59,9 +59,15 @@ async fn t36_one_trace_leads_over_replicas_a_node_and_a_fail_over() {
         .iter()
         .filter(|span| text(span, "parentSpanId") != CALLER && !known.contains(text(span, "parentSpanId")))
         .collect();
-    assert!(orphans.iter().all(|span| ["model.step", "tool.call", "node.call"].contains(&text(span, "name"))), "{orphans:?}");
+    assert!(
+        orphans.iter().all(|span| ["model.step", "tool.call", "node.call"].contains(&text(span, "name"))),
+        "{orphans:?}"
+    );
     for turn in named("turn") {
-        assert!(known.contains(text(turn, "parentSpanId")), "a turn, also one taken over, hangs below what asked for it");
+        assert!(
+            known.contains(text(turn, "parentSpanId")),
+            "a turn, also one taken over, hangs below what asked for it"
+        );
     }
     for exec in named("sandbox_exec") {
         let call = spans.iter().find(|span| text(span, "spanId") == text(exec, "parentSpanId"));

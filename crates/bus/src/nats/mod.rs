@@ -27,6 +27,12 @@ pub struct NatsOptions {
     /// `nats://host:port`; more of the same cluster after commas.
     pub urls: String,
     pub credentials_file: Option<PathBuf>,
+    /// Name and password, where the servers ask for them.
+    pub user: Option<(String, String)>,
+    /// A certificate authority that the servers' certificates may be of, besides the system's; PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The first tokens of the subjects on which answers come, so that the servers can keep those of one role from another.
+    pub inbox: String,
     /// What the servers show of this connection.
     pub name: String,
     /// The first token of every subject, so that several clusters can share servers.
@@ -48,6 +54,9 @@ impl NatsOptions {
         Self {
             urls: urls.into(),
             credentials_file: None,
+            user: None,
+            ca_file: None,
+            inbox: "_INBOX".into(),
             name: "hearth".into(),
             prefix: "hearth".into(),
             subscriber_buffer: count(1_024),
@@ -91,8 +100,15 @@ impl NatsBus {
                 .await
                 .map_err(|error| failed(format!("cannot read {}: {error}", file.display())))?;
         }
+        if let Some((user, password)) = options.user.clone() {
+            connect = connect.user_and_password(user, password);
+        }
+        if let Some(file) = &options.ca_file {
+            connect = connect.add_root_certificates(file.clone());
+        }
         let urls: Vec<&str> = options.urls.split(',').map(str::trim).collect();
         let client = connect
+            .custom_inbox_prefix(&options.inbox)
             .name(&options.name)
             .retry_on_initial_connect()
             .ping_interval(Duration::from_secs(2))

@@ -30,8 +30,15 @@ pub(super) async fn connect(options: &JetStreamOptions) -> Result<(Client, watch
             .await
             .map_err(|error| unavailable(format!("cannot read {}: {error}", file.display())))?;
     }
+    if let Some((user, password)) = options.user.clone() {
+        connect = connect.user_and_password(user, password);
+    }
+    if let Some(file) = &options.ca_file {
+        connect = connect.add_root_certificates(file.clone());
+    }
     let urls: Vec<&str> = options.urls.split(',').map(str::trim).collect();
     let client = connect
+        .custom_inbox_prefix(&options.inbox)
         .name(&options.name)
         .retry_on_initial_connect()
         .ping_interval(Duration::from_secs(2))

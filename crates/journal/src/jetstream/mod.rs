@@ -44,6 +44,12 @@ pub struct JetStreamOptions {
     /// `nats://host:port`; more of the same cluster after commas.
     pub urls: String,
     pub credentials_file: Option<PathBuf>,
+    /// Name and password, where the servers ask for them.
+    pub user: Option<(String, String)>,
+    /// A certificate authority that the servers' certificates may be of, besides the system's; PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The first tokens of the subjects on which answers come.
+    pub inbox: String,
     /// What the servers show of this connection.
     pub name: String,
     /// The first token of every subject and stream, of the form of an id, so that several clusters can
@@ -73,6 +79,9 @@ impl JetStreamOptions {
         Self {
             urls: urls.into(),
             credentials_file: None,
+            user: None,
+            ca_file: None,
+            inbox: "_INBOX".into(),
             name: "hearth".into(),
             prefix: "hearth".into(),
             partitions: NonZeroU16::new(8).unwrap_or(NonZeroU16::MIN),

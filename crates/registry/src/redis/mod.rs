@@ -4,12 +4,13 @@ mod scripts;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use hearth_types::{Epoch, ReplicaId, RunId, Tenant};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{FromRedisValue, RedisError, ScriptInvocation};
+use redis::{FromRedisValue, RedisError, ScriptInvocation, TlsCertificates};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -25,8 +26,10 @@ const SEATS_AT_ONCE: usize = 500;
 /// Where Redis is and what bounds a call.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// `redis://[[user]:password@]host:port[/db]`
+    /// `redis://[[user]:password@]host:port[/db]`, or `rediss://` for TLS.
     pub url: String,
+    /// The certificate authority of the server's certificate, instead of the system's; PEM.
+    pub ca_file: Option<PathBuf>,
     /// The first part of every key, so that several clusters can share a server.
     pub prefix: String,
     /// Every call ends within this time, also while the server is out of reach.
@@ -35,7 +38,7 @@ pub struct RedisOptions {
 
 impl RedisOptions {
     pub fn at(url: impl Into<String>) -> Self {
-        Self { url: url.into(), prefix: "hearth".into(), answer_within: Duration::from_secs(1) }
+        Self { url: url.into(), ca_file: None, prefix: "hearth".into(), answer_within: Duration::from_secs(1) }
     }
 }
 
@@ -59,7 +62,17 @@ impl RedisRegistry {
     /// Connects at the first call, and again whenever the connection is lost. Needs a tokio runtime.
     /// Fails only when the URL is none of Redis.
     pub fn new(options: RedisOptions) -> Result<Self, Error> {
-        let client = redis::Client::open(options.url.as_str()).map_err(|error| unavailable(&error))?;
+        let client = match &options.ca_file {
+            Some(file) if options.url.starts_with("rediss://") => {
+                let root_cert = std::fs::read(file).map_err(|error| Error::Unavailable {
+                    reason: format!("cannot read {}: {error}", file.display()),
+                })?;
+                let certificates = TlsCertificates { client_tls: None, root_cert: Some(root_cert) };
+                redis::Client::build_with_tls(options.url.as_str(), certificates)
+            }
+            _ => redis::Client::open(options.url.as_str()),
+        };
+        let client = client.map_err(|error| unavailable(&error))?;
         // One attempt per call: the next heartbeat or look-up is the retry.
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)

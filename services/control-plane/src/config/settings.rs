@@ -44,7 +44,11 @@ pub struct Settings {
     /// The servers of bus and journal; absent: this replica is embedded.
     pub nats_url: Option<String>,
     pub nats_credentials: Option<PathBuf>,
+    pub nats_user: Option<String>,
+    pub nats_password: Option<Secret>,
     pub redis_url: Option<Secret>,
+    /// The certificate authority of NATS and Redis.
+    pub stores_ca: Option<PathBuf>,
     /// Separates clusters that share servers.
     pub cluster_name: String,
     pub journal_partitions: NonZeroU16,
@@ -113,7 +117,10 @@ impl Reader {
         let runs_per_tenant = self.read("max_runs_per_tenant", |text| value::number(text, 0, 1_000_000_000));
         let nats_url = self.read_if_set("nats_url", not_empty);
         let nats_credentials = self.read_if_set("nats_credentials", path);
+        let nats_user = self.read_if_set("nats_user", not_empty);
+        let nats_password = self.read_if_set("nats_password", self::token);
         let redis_url = self.read_if_set("redis_url", redis_url);
+        let stores_ca = self.read_if_set("stores_ca", path);
         let cluster_name = self.read("cluster_name", cluster_name);
         let partitions = self.read("journal_partitions", |text| value::number(text, 1, 1_024));
         let copies = self.read("journal_replicas", |text| value::number(text, 1, 5).filter(|n| n % 2 == 1));
@@ -145,7 +152,10 @@ impl Reader {
             max_runs_per_tenant: runs_per_tenant?,
             nats_url,
             nats_credentials,
+            nats_user,
+            nats_password,
             redis_url,
+            stores_ca,
             cluster_name: cluster_name?,
             journal_partitions: u16::try_from(partitions?).ok().and_then(NonZeroU16::new)?,
             journal_replicas: u8::try_from(copies?).ok().and_then(NonZeroU8::new)?,
