@@ -31,7 +31,8 @@ certificate nats nats-0 nats-1 nats-2
 certificate redis redis
 cp "$out/ca/ca.pem" "$out/members/"
 
-word() { openssl rand -hex 24; }
+# A letter first: NATS reads a word that begins with digits as a number.
+word() { printf 'p%s' "$(openssl rand -hex 24)"; }
 replica_nats="$(word)" node_nats="$(word)" replica_redis="$(word)" node_redis="$(word)" node_token="$(word)"
 token="$(word)"
 
