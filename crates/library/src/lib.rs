@@ -11,6 +11,8 @@ mod fields;
 mod file_error;
 mod folder;
 mod front_matter;
+#[cfg(test)]
+mod hostile;
 mod lineage;
 mod narrowing;
 mod refusal;

@@ -31,8 +31,12 @@ struct Page {
 
 impl Page {
     fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Self, Error> {
-        hearth_types::from_own_json(bytes)
-            .map_err(|error| Error::Fold { run: run_id.to_string(), source: FrameError::Malformed(error) })
+        let damaged = |error| Error::Fold { run: run_id.to_string(), source: FrameError::Malformed(error) };
+        let page: Self = hearth_types::from_own_json(bytes).map_err(damaged)?;
+        if page.first > page.through || page.through.0 > u64::MAX >> 1 {
+            return Err(damaged(serde::de::Error::custom("a page of the history counts wrongly")));
+        }
+        Ok(page)
     }
 }
 

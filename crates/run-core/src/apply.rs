@@ -74,7 +74,7 @@ impl Run {
                 self.epoch = *epoch;
                 self.owner = Some(replica.clone());
                 if self.current.is_some() {
-                    self.fruitless_activations += 1;
+                    self.fruitless_activations = self.fruitless_activations.saturating_add(1);
                 }
                 return;
             }
@@ -121,7 +121,7 @@ impl Run {
             }
             Event::ChildEnded { child_run_id, state, closed_descendants } => {
                 self.end_child(child_run_id, *state);
-                self.closed_descendants += closed_descendants;
+                self.closed_descendants = self.closed_descendants.saturating_add(*closed_descendants);
             }
             Event::Closing { partial, .. } => {
                 // What waits stays until the end, so that whoever waits for it is told then.
@@ -153,7 +153,7 @@ impl Run {
     fn start_turn(&mut self, turn_id: &TurnId, at: Timestamp) {
         let Some(place) = self.queue.iter().position(|queued| &queued.turn_id == turn_id) else { return };
         let Some(queued) = self.queue.remove(place) else { return };
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(1);
         self.state = RunState::Running;
         self.current = Some(Box::new(Turn {
             turn_id: queued.turn_id,

@@ -54,7 +54,12 @@ impl Frame {
         if v > FRAME_VERSION {
             return Err(FrameError::Newer { found: v });
         }
-        Ok(hearth_types::from_own_json(bytes)?)
+        let frame: Self = hearth_types::from_own_json(bytes)?;
+        // What is read is counted on from: no run comes near this many events.
+        if frame.first_seq.0 > u64::MAX >> 1 {
+            return Err(FrameError::Malformed(serde::de::Error::custom("its number is out of range")));
+        }
+        Ok(frame)
     }
 
     /// The events with their numbers.

@@ -175,3 +175,34 @@ pub(super) fn decode_head(place: &str, text: &[u8]) -> Result<RunHead, Error> {
         reason: format!("the head cannot be read: {error}"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use async_nats::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NAMES: [&str; 7] = [APPEND, AFTER, FLOOR, SUM, FRAME_CLAIM, HEAD, HEAD_CLAIM];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_message_is_read_or_called_damaged(
+            values in proptest::collection::vec((0..NAMES.len(), "[ -~]{0,40}|[0-9a-f]{0,20}|x [0-9]{1,22} [0-9]{1,22}"), 0..12),
+            payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let mut headers = HeaderMap::new();
+            for (name, value) in values {
+                headers.insert(NAMES[name], value.parse::<HeaderValue>().unwrap());
+            }
+            let key = LogKey::Catalog("t".into());
+            match Record::parse(7, &headers, payload.clone().into()) {
+                Ok(record) => drop(record.verify(&key, &payload)),
+                Err(error) => prop_assert!(matches!(error, Error::Corrupt { .. }), "{}", error),
+            }
+            drop(decode_head("here", &payload));
+        }
+    }
+}

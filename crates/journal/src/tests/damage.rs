@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
 use rusqlite::Connection;
+use rusqlite::types::Value;
 
 use super::{key, open, put};
 use crate::conformance::Store;
@@ -293,4 +295,47 @@ async fn a_database_of_something_else_is_refused() {
     Connection::open(&file).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
     let error = SqliteJournal::open(SqliteOptions::at(&file)).err().expect("refused");
     assert!(error.to_string().contains("not a journal of Hearth"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever stands in a cell, reading ends in frames as they were written or in an error.
+    #[test]
+    fn any_value_in_any_cell_is_found_or_harmless(
+        cell in proptest::sample::select(vec![
+            ("logs", "key"), ("logs", "last"), ("logs", "floor"), ("logs", "last_append_id"), ("frames", "log"),
+            ("frames", "position"), ("frames", "checksum"), ("frames", "frame"), ("heads", "state"),
+            ("heads", "created_at"), ("heads", "due_at"), ("heads", "run_id"), ("heads", "body"),
+        ]),
+        number in any::<i64>(),
+        bytes in proptest::collection::vec(any::<u8>(), 0..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (_folder, journal) = damaged(|file| {
+                let connection = Connection::open(file).unwrap();
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                for value in [Value::Integer(number), Value::Text(text), Value::Blob(bytes)] {
+                    // The tables are strict: what a column cannot hold is refused here already.
+                    let statement = format!("UPDATE {0} SET {1} = ?1 WHERE rowid = (SELECT min(rowid) FROM {0})", cell.0, cell.1);
+                    connection.execute(&statement, [value]).ok();
+                }
+            })
+            .await;
+            let Ok(journal) = journal else { return };
+            if let Ok(frames) = journal.read(&key("run_a"), Position(0), 9).await {
+                for stored in frames {
+                    let written = format!("some frame number {}", stored.position.0 - 1);
+                    assert_eq!(stored.frame, written.as_bytes());
+                }
+            }
+            let run = hearth_types::RunId::parse("run_h").unwrap();
+            drop(journal.head(&run).await);
+            drop(journal.heads(&crate::HeadQuery { limit: 5, ..Default::default() }).await);
+            drop(journal.waking(None, 5).await);
+            drop(journal.due(hearth_types::Timestamp::from_millis(i64::MAX), 5).await);
+            drop(journal.check().await);
+        });
+    }
 }

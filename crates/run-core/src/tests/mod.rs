@@ -2,6 +2,7 @@
 //! effects must be, and by folding what was written.
 
 mod actions;
+mod decoding;
 mod keys;
 
 use std::collections::BTreeMap;

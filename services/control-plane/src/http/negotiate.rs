@@ -94,6 +94,9 @@ pub fn method_not_allowed() -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -137,6 +140,40 @@ mod tests {
         assert!(wants("application/json;q=0.1, text/event-stream;q=0.2"));
         for no in ["*/*", "application/json", "application/json, text/event-stream", "text/event-stream;q=0", ""] {
             assert!(!wants(no), "{no}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_header_is_taken_or_refused_by_its_name(
+            values in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..200), 0..3),
+            digits in proptest::option::of("[0-9]{0,25}"),
+            from_seq in proptest::option::of(any::<u64>()),
+        ) {
+            let values = values.into_iter().chain(digits.map(String::into_bytes));
+            let values: Vec<HeaderValue> = values.filter_map(|bytes| HeaderValue::from_bytes(&bytes).ok()).collect();
+            let under = |name: &HeaderName| {
+                let mut headers = HeaderMap::new();
+                for value in &values {
+                    headers.append(name, value.clone());
+                }
+                headers
+            };
+            match idempotency_key(&under(&IDEMPOTENCY_KEY)) {
+                Ok(key) => prop_assert_eq!(key.map(String::into_bytes), values.first().map(|v| v.as_bytes().to_vec())),
+                Err(fault) => prop_assert!(fault.to_string().to_lowercase().contains("idempotency-key"), "{}", fault),
+            }
+            match stream_start(&under(&LAST_EVENT_ID), from_seq) {
+                Ok(from) => prop_assert!(values.len() <= 1 && (!values.is_empty() || from.seq == from_seq.unwrap_or(0))),
+                Err(fault) => prop_assert!(fault.to_string().to_lowercase().contains("last-event-id"), "{}", fault),
+            }
+            if let Some(trace) = trace(&under(&TRACEPARENT)) {
+                prop_assert_eq!((values.len(), trace.trace_id().len()), (1, 32));
+            }
+            wants_stream(&under(&header::ACCEPT));
+            authorization(&under(&header::AUTHORIZATION));
         }
     }
 
