@@ -40,7 +40,7 @@ pub fn run(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn program(root: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn program(root: &Path) -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os("HEARTH_BIN") {
         return Ok(path.into());
     }
@@ -50,7 +50,7 @@ fn program(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// The interpreter of an environment that has the package.
-fn python(folder: &Path, package: &str) -> Option<PathBuf> {
+pub(crate) fn python(folder: &Path, package: &str) -> Option<PathBuf> {
     let place = folder.join(package.replace("==", "-"));
     let python = place.join("bin/python");
     let make = || {

@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod clients;
 mod failure;
+mod fuzz;
 mod image;
 mod layers;
 mod process;
@@ -19,6 +20,7 @@ use failure::Failure;
 const USAGE: &str = "cargo xtask CHORE
   ci       set-up, formatting, clippy, layers, tidy, then every test; what has to pass
   setup    installs what the tests need, starts a Docker daemon, builds the session image
+  fuzz     asks the HTTP surface all that its description allows and much that it does not; takes seconds
   clients  runs MCP clients that others wrote against a sandbox node
   layers   checks that every crate depends on lower levels only
   tidy     checks sizes, words, links and docs/INVARIANTS.md
@@ -45,6 +47,7 @@ fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     match (chore.as_str(), rest) {
         ("image", _) => image::run(&root, rest).map_err(Failure::Image),
         ("bench", _) => bench::run(&root, rest),
+        ("fuzz", _) => fuzz::run(&root, rest),
         ("ci", []) => ci::run(&root),
         ("clients", []) => clients::run(&root),
         ("setup", []) => setup::keep(&root),
