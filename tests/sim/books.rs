@@ -16,9 +16,9 @@ pub struct Book {
     /// The fold of all frames from the first.
     pub run: Option<Run>,
     pub frames: u64,
-    snapshot: u64,
+    pub snapshot: u64,
     snapshots: BTreeSet<u64>,
-    floor: u64,
+    pub floor: u64,
     prompts: BTreeMap<String, TurnId>,
     /// Input that was steered into a turn.
     steered: BTreeMap<TurnId, Vec<String>>,

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hearth_journal::{Journal, LogKey, Position};
 use hearth_types::{FaultCode, RunId, RunState, TurnId, TurnOutcome};
 
 use crate::client::Client;
@@ -24,7 +25,16 @@ fn scene<F: Future<Output = ()>>(replicas: usize, play: impl Fn(Arc<Cluster>, Cl
 }
 
 fn scene_with<F: Future<Output = ()>>(faults: Vec<Fault>, replicas: usize, play: impl Fn(Arc<Cluster>, Client) -> F) {
-    for seed in 0..SCHEDULES {
+    scenes(SCHEDULES, faults, replicas, play);
+}
+
+fn scenes<F: Future<Output = ()>>(
+    schedules: u64,
+    faults: Vec<Fault>,
+    replicas: usize,
+    play: impl Fn(Arc<Cluster>, Client) -> F,
+) {
+    for seed in 0..schedules {
         let hour = Duration::from_secs(3_600);
         let plan = Plan {
             replicas,
@@ -37,7 +47,8 @@ fn scene_with<F: Future<Output = ()>>(faults: Vec<Fault>, replicas: usize, play:
             closes: true,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let world = World::new(seed, plan, true);
+        // A story of one schedule alone may be longer than anybody reads.
+        let world = World::new(seed, plan, schedules > 1);
         runtime.block_on(async {
             let cluster = Cluster::new(world.clone(), None);
             for place in 0..replicas {
@@ -390,4 +401,37 @@ fn t41_a_lost_acknowledgement_leaves_one_decision_when_cancel_and_completion_rac
         met.set(met.get() + lines.windows(2).filter(lost).count());
     });
     assert!(met.get() > 20, "an acknowledgement of a turn's end was lost only {} times", met.get());
+}
+
+#[test]
+fn a_resident_of_ten_thousand_turns_is_taken_over_by_its_snapshot_and_the_tail() {
+    const TURNS: u64 = 10_000;
+    scenes(1, Vec::new(), 2, async |cluster, client| {
+        let (owner, other) = (cluster.member(0).unwrap(), cluster.member(1).unwrap());
+        let (run, ..) = turn_of(&ask(&client, &owner, open("first", 0), "k").await);
+        for n in 1..TURNS {
+            let sent = ask(&client, &owner, send(&run, &format!("turn{n}"), 0, 0), &format!("k{n}")).await;
+            assert_eq!(turn_of(&sent).2, Some(TurnOutcome::Finished));
+        }
+        let book = |cluster: &Cluster| {
+            let books = cluster.world.books();
+            let book = books.book(&run).unwrap();
+            (book.frames, book.snapshot, book.floor)
+        };
+        cluster.kill(0);
+        tokio::time::sleep(LEASE * 2).await;
+        let (frames, snapshot, floor) = book(&cluster);
+        assert!(frames > 2 * TURNS && snapshot > 0 && floor > frames - frames / 4, "{frames} {snapshot} {floor}");
+        let stored = cluster.journal.read(&LogKey::Run(run.clone()), Position(0), 100_000).await;
+        assert_eq!(stored.unwrap().len() as u64, frames - floor + 1, "what is before the floor is gone");
+        cluster.world.frames_read.store(0, std::sync::atomic::Ordering::Relaxed);
+        let sent = ask(&client, &other, send(&run, "after", 0, 0), "after").await;
+        assert_eq!(turn_of(&sent).2, Some(TurnOutcome::Finished));
+        assert_eq!(epoch(&cluster, &run), 2);
+        let read = cluster.world.frames_read.load(std::sync::atomic::Ordering::Relaxed);
+        // The last frame once more, as it says where the snapshot is; and some looks at what is new.
+        let tail = frames - snapshot + 1;
+        assert!(read <= 2 * tail + 32, "{read} frames were read; the snapshot and the tail are {tail}");
+        assert!(tail < 1_000, "the tail has {tail} frames");
+    });
 }

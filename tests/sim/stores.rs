@@ -1,6 +1,7 @@
 //! The journal and the registry as one replica reaches them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -44,7 +45,9 @@ impl Journal for Booked {
     }
 
     async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
-        self.store.read(key, after, limit).await
+        let frames = self.store.read(key, after, limit).await?;
+        self.world.frames_read.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        Ok(frames)
     }
 
     async fn trim(&self, key: &LogKey, limit: usize) -> Result<u64, Error> {

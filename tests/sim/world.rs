@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub enum Peer {
 pub struct World {
     pub plan: Plan,
     pub story: Story,
+    /// Frames that the journal gave to whoever read.
+    pub frames_read: AtomicU64,
     random: SeededRandom,
     /// Misfortunes befall whoever lives in it: not at the start, and not any more once it is healed.
     unlucky: AtomicBool,
@@ -43,6 +45,7 @@ impl World {
         Arc::new(Self {
             plan,
             story: Story::new(told),
+            frames_read: AtomicU64::new(0),
             random: SeededRandom::new(seed),
             unlucky: AtomicBool::new(false),
             cuts: Mutex::default(),
