@@ -223,6 +223,13 @@ impl Server {
         self.options.variables.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
 
+    /// Starts it again where it is expected to end by itself at once.
+    pub async fn restart_in_vain(&mut self) -> ExitStatus {
+        assert!(self.child.is_none(), "the server still runs");
+        self.launch();
+        self.exit().await
+    }
+
     /// Whether it has ended by itself; then it can be started again.
     pub fn has_ended(&mut self) -> bool {
         let Some(child) = &mut self.child else { return true };

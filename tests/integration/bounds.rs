@@ -1,8 +1,10 @@
 //! Caps, depth and idle time.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use hearth_tests::{Options, Server, eventually, mock};
+use hearth_tests::{Options, Server, binary, eventually, mock};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -150,4 +152,71 @@ async fn a_tenant_has_at_most_as_many_runs_as_its_quota() {
         assert_eq!(run["state"], "completed");
     }
     server.stop().await;
+}
+
+/// A small file system in memory over a folder, where the kernel lets this process mount one.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path, size: &str) -> Option<Self> {
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "{} stays mounted", self.0.display());
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_what_is_new_and_loses_nothing() {
+    let mut server = Options::default().variable("SANDBOX_DRIVER", "local").start().await;
+    server.terminate().await;
+    let Some(disk) = SmallDisk::mount(&server.data(), "12m") else {
+        return println!("skipped: mounting a small file system is not allowed here");
+    };
+    server.restart().await;
+    let api = server.api();
+    let id = api.open("mock", "one").await;
+    let ballast = server.data().join("ballast");
+    std::fs::write(&ballast, vec![1u8; 6 << 20]).unwrap();
+    let prompt = "x".repeat(200_000);
+    let mut accepted = Vec::new();
+    let refused = loop {
+        let reply =
+            api.post(&format!("/v1/_resident/{id}/send"), json!({ "prompt": prompt, "timeout_ms": 5_000 })).await;
+        if reply.status != 200 {
+            break reply;
+        }
+        accepted.push(reply.ok()["turn_id"].as_str().unwrap().to_owned());
+        assert!(accepted.len() < 100, "the disk is never full");
+    };
+    assert!(refused.header("retry-after").is_some());
+    let error = refused.refused(503, "unavailable");
+    assert!(error["retryable"] == true && error["message"].as_str().unwrap().contains("room"), "{error}");
+    eventually("it says that it cannot serve", async || (api.get("/readyz").await.status == 503).then_some(())).await;
+    assert_eq!(api.get("/livez").await.status, 200);
+    assert_eq!(api.get_run(&id).await["run_id"], id.as_str(), "reads go on");
+    assert!(api.metric("hearth_journal_errors_total").await >= 1.0);
+
+    std::fs::remove_file(&ballast).unwrap();
+    eventually("it serves again", async || (api.get("/readyz").await.status == 200).then_some(())).await;
+    eventually("a send is taken", async || {
+        let reply = api.post(&format!("/v1/_resident/{id}/send"), json!({ "prompt": "again" })).await;
+        (reply.status == 200).then(|| assert_eq!(reply.ok()["output"], "again"))
+    })
+    .await;
+    for turn in &accepted {
+        let end = api.end_of(&id, turn).await;
+        assert!(end["outcome"].is_string(), "{turn} was accepted and has no end");
+    }
+    server.terminate().await;
+    let doctor = Command::new(binary()).args(["doctor", "--data"]).arg(server.data()).output().unwrap();
+    assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
+    drop(server);
+    drop(disk);
 }

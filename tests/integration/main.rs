@@ -12,6 +12,7 @@ mod close;
 mod cluster;
 mod code_agents;
 mod crash;
+mod crash_points;
 mod folding;
 mod keys;
 mod lists;

@@ -47,8 +47,6 @@ pub struct HostSide<'a> {
     pub image: &'a str,
     pub facts: &'a ImageFacts,
     pub runtime: &'a str,
-    /// Of this session alone, for one with egress.
-    pub network: Option<&'a str>,
 }
 
 /// What an image says of itself that a container has to go along with.
@@ -139,8 +137,7 @@ fn host_config(spec: &SessionSpec, host: &HostSide<'_>) -> HostConfig {
         network_mode: Some(
             match spec.network {
                 Network::None => "none",
-                // Never one that it would share.
-                Network::Egress => host.network.unwrap_or("none"),
+                Network::Egress => "bridge",
             }
             .to_owned(),
         ),
@@ -236,7 +233,6 @@ mod tests {
             image: "img",
             facts,
             runtime: "runc",
-            network: Some("hearth-sbx_1"),
         };
         container(spec, &host)
     }
@@ -334,6 +330,6 @@ mod tests {
     #[test]
     fn egress_is_had_only_when_it_is_asked_for() {
         let open = host(&SessionSpec { network: Network::Egress, ..spec() });
-        assert_eq!(open.network_mode.as_deref(), Some("hearth-sbx_1"), "a network of its own");
+        assert_eq!(open.network_mode.as_deref(), Some("bridge"));
     }
 }

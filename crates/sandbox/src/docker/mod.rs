@@ -2,7 +2,6 @@
 //!
 //! One driver is one isolation level of the engine; [`DockerDriver::probe`] finds out which there are.
 
-mod egress;
 mod engine;
 mod folders;
 mod runtimes;
@@ -18,12 +17,11 @@ use hearth_types::{Isolation, SandboxId};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::docker::egress::Egress;
 use crate::docker::engine::{Engine, Found};
 use crate::docker::folders::Folders;
 use crate::init::InitClient;
 use crate::spec::{HostSide, ImageFacts, SOCKET, WORK, container, container_name};
-use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, Started};
+use crate::{Driver, Error, ErrorKind, SessionSpec, SessionState, Started};
 
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// From the start of the container to the first answer of its init.
@@ -88,7 +86,6 @@ struct Shared {
     /// Held while a container comes up: a crowd of them would only miss their deadlines together.
     starts: Semaphore,
     folders: Folders,
-    egress: Egress,
     image: String,
 }
 
@@ -108,9 +105,7 @@ impl DockerDriver {
             return Err(Unusable::NoRuntime { found });
         }
         let folders = Folders::open(&options.state_dir).await.map_err(Unusable::NoState)?;
-        let egress = Egress::probe(&options.state_dir.join("docker")).await.map_err(Unusable::NoState)?;
-        let starts = Semaphore::new(STARTS);
-        let shared = Arc::new(Shared { engine, starts, folders, egress, image: options.image });
+        let shared = Arc::new(Shared { engine, starts: Semaphore::new(STARTS), folders, image: options.image });
         let notice = notice(&facts);
         let driver =
             |(isolation, runtimes)| Self { shared: shared.clone(), isolation, runtimes, notice: notice.clone() };
@@ -159,12 +154,6 @@ impl DockerDriver {
         let facts = self.image(image).await?;
         let folder = shared.folders.make(&spec.session)?;
         let (uid, gid) = shared.folders.user();
-        let network = match spec.network {
-            Network::None => None,
-            Network::Egress => {
-                Some(shared.egress.open(&shared.engine, &spec.session, shared.folders.identity()).await?)
-            }
-        };
         let host = HostSide {
             init: shared.folders.init(),
             socket_folder: &folder,
@@ -174,7 +163,6 @@ impl DockerDriver {
             image,
             facts: &facts,
             runtime,
-            network: network.as_deref(),
         };
         let (name, body) = (container_name(&spec.session), container(spec, &host));
         if shared.engine.create(&name, body.clone()).await? {
@@ -242,7 +230,6 @@ impl Driver for DockerDriver {
         let containers = self.shared.engine.owned(self.shared.folders.identity()).await?;
         let mut owned: Vec<SandboxId> = containers.iter().filter_map(|id| SandboxId::parse(id).ok()).collect();
         owned.extend(self.shared.folders.sessions()?);
-        owned.extend(self.shared.egress.sessions()?);
         owned.sort();
         owned.dedup();
         Ok(owned)
@@ -264,7 +251,6 @@ impl Driver for DockerDriver {
         if self.ours(session).await?.is_some() {
             self.shared.engine.remove(&container_name(session)).await?;
         }
-        self.shared.egress.close(&self.shared.engine, session).await?;
         self.shared.folders.remove(session)
     }
 
@@ -276,7 +262,6 @@ impl Driver for DockerDriver {
     async fn reattach(&self, spec: &SessionSpec) -> Result<Started, Error> {
         let lost = || Error::new(ErrorKind::SessionLost, "the session's container is gone");
         let there = self.ours(&spec.session).await?.filter(|there| there.running).ok_or_else(lost)?;
-        self.shared.egress.check(&spec.session).await?;
         let socket = self.answered(&spec.session).await?;
         Ok(Started { socket, workspace_path: WORK.to_owned(), runtime: there.runtime })
     }
