@@ -47,6 +47,8 @@ pub struct HostSide<'a> {
     pub image: &'a str,
     pub facts: &'a ImageFacts,
     pub runtime: &'a str,
+    /// Of this session alone, for one with egress.
+    pub network: Option<&'a str>,
 }
 
 /// What an image says of itself that a container has to go along with.
@@ -137,7 +139,8 @@ fn host_config(spec: &SessionSpec, host: &HostSide<'_>) -> HostConfig {
         network_mode: Some(
             match spec.network {
                 Network::None => "none",
-                Network::Egress => "bridge",
+                // Never one that it would share.
+                Network::Egress => host.network.unwrap_or("none"),
             }
             .to_owned(),
         ),
@@ -233,6 +236,7 @@ mod tests {
             image: "img",
             facts,
             runtime: "runc",
+            network: Some("hearth-sbx_1"),
         };
         container(spec, &host)
     }
@@ -330,6 +334,6 @@ mod tests {
     #[test]
     fn egress_is_had_only_when_it_is_asked_for() {
         let open = host(&SessionSpec { network: Network::Egress, ..spec() });
-        assert_eq!(open.network_mode.as_deref(), Some("bridge"));
+        assert_eq!(open.network_mode.as_deref(), Some("hearth-sbx_1"), "a network of its own");
     }
 }

@@ -48,22 +48,28 @@ impl Signals {
         loop {
             // SAFETY: an all-zero `signalfd_siginfo` is a valid one; the kernel writes at most its size
             // into it, and signalfd returns whole records only.
-            let (read, signal) = unsafe {
+            let (read, signal, sender) = unsafe {
                 let mut record = std::mem::zeroed::<libc::signalfd_siginfo>();
                 let size = size_of::<libc::signalfd_siginfo>();
                 let read = libc::read(self.0.as_raw_fd(), (&raw mut record).cast(), size);
-                (read, record.ssi_signo)
+                (read, record.ssi_signo, record.ssi_pid)
             };
             if read <= 0 {
                 return arrived;
             }
             if signal == libc::SIGCHLD as u32 {
                 arrived.child = true;
-            } else {
+            } else if !is_from_inside(sender) {
                 arrived.end = true;
             }
         }
     }
+}
+
+/// Whether code of the session sent it: what process 1 is told from outside of its namespace has no sender
+/// that could be named in it. A command that asks everything to end does not end its session.
+fn is_from_inside(sender: u32) -> bool {
+    std::process::id() == 1 && sender != 0
 }
 
 /// Gives a process that is about to run a command what a fresh one has: no blocked signals, and the

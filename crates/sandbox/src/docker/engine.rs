@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error as EngineError;
-use bollard::models::{ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, SystemInfo};
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, NetworkCreateRequest, SystemInfo,
+};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListImagesOptions, RemoveContainerOptionsBuilder,
 };
+use hearth_types::SandboxId;
 use std::collections::HashMap;
 
 use crate::spec::{ImageFacts, LABEL_OWNER, LABEL_SESSION};
@@ -101,6 +104,48 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::Conflict => self.until_gone(name).await,
             Err(error) => Err(error),
         }
+    }
+
+    /// A network of one session, on a bridge of this name. One that is there already will do.
+    pub(crate) async fn create_network(
+        &self,
+        name: &str,
+        bridge: &str,
+        session: &SandboxId,
+        owner: &str,
+    ) -> Result<(), Error> {
+        if absent(within(ASK_DEADLINE, self.docker.inspect_network(name, None)).await)?.is_some() {
+            return Ok(());
+        }
+        let text = |pairs: [(&str, &str); 2]| {
+            Some(pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        };
+        let request = NetworkCreateRequest {
+            name: name.to_owned(),
+            driver: Some("bridge".to_owned()),
+            enable_ipv6: Some(false),
+            options: text([
+                ("com.docker.network.bridge.name", bridge),
+                ("com.docker.network.bridge.enable_icc", "false"),
+            ]),
+            labels: text([(LABEL_SESSION, session.as_str()), (LABEL_OWNER, owner)]),
+            ..NetworkCreateRequest::default()
+        };
+        match tokio::time::timeout(ACT_DEADLINE, self.docker.create_network(request)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(EngineError::DockerResponseServerError { message, .. })) if message.contains("address pool") => {
+                let message = "the container engine has no range of addresses left for another session with egress; \
+                               close one, or give the engine more in default-address-pools";
+                Err(Error::new(ErrorKind::NoSpace, message))
+            }
+            Ok(Err(error)) => Err(refine(error)),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the container engine did not answer in time; try again")),
+        }
+    }
+
+    /// Succeeds when it is not there.
+    pub(crate) async fn remove_network(&self, name: &str) -> Result<(), Error> {
+        absent(within(ACT_DEADLINE, self.docker.remove_network(name)).await).map(drop)
     }
 
     async fn until_gone(&self, name: &str) -> Result<(), Error> {

@@ -2,6 +2,7 @@
 //!
 //! One driver is one isolation level of the engine; [`DockerDriver::probe`] finds out which there are.
 
+mod egress;
 mod engine;
 mod folders;
 mod runtimes;
@@ -17,11 +18,12 @@ use hearth_types::{Isolation, SandboxId};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::docker::egress::Egress;
 use crate::docker::engine::{Engine, Found};
 use crate::docker::folders::Folders;
 use crate::init::InitClient;
 use crate::spec::{HostSide, ImageFacts, SOCKET, WORK, container, container_name};
-use crate::{Driver, Error, ErrorKind, SessionSpec, SessionState, Started};
+use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, Started};
 
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// From the start of the container to the first answer of its init.
@@ -86,6 +88,7 @@ struct Shared {
     /// Held while a container comes up: a crowd of them would only miss their deadlines together.
     starts: Semaphore,
     folders: Folders,
+    egress: Egress,
     image: String,
 }
 
@@ -105,7 +108,9 @@ impl DockerDriver {
             return Err(Unusable::NoRuntime { found });
         }
         let folders = Folders::open(&options.state_dir).await.map_err(Unusable::NoState)?;
-        let shared = Arc::new(Shared { engine, starts: Semaphore::new(STARTS), folders, image: options.image });
+        let egress = Egress::probe(&options.state_dir.join("docker")).await.map_err(Unusable::NoState)?;
+        let starts = Semaphore::new(STARTS);
+        let shared = Arc::new(Shared { engine, starts, folders, egress, image: options.image });
         let notice = notice(&facts);
         let driver =
             |(isolation, runtimes)| Self { shared: shared.clone(), isolation, runtimes, notice: notice.clone() };
@@ -154,6 +159,12 @@ impl DockerDriver {
         let facts = self.image(image).await?;
         let folder = shared.folders.make(&spec.session)?;
         let (uid, gid) = shared.folders.user();
+        let network = match spec.network {
+            Network::None => None,
+            Network::Egress => {
+                Some(shared.egress.open(&shared.engine, &spec.session, shared.folders.identity()).await?)
+            }
+        };
         let host = HostSide {
             init: shared.folders.init(),
             socket_folder: &folder,
@@ -163,6 +174,7 @@ impl DockerDriver {
             image,
             facts: &facts,
             runtime,
+            network: network.as_deref(),
         };
         let (name, body) = (container_name(&spec.session), container(spec, &host));
         if shared.engine.create(&name, body.clone()).await? {
@@ -230,6 +242,7 @@ impl Driver for DockerDriver {
         let containers = self.shared.engine.owned(self.shared.folders.identity()).await?;
         let mut owned: Vec<SandboxId> = containers.iter().filter_map(|id| SandboxId::parse(id).ok()).collect();
         owned.extend(self.shared.folders.sessions()?);
+        owned.extend(self.shared.egress.sessions()?);
         owned.sort();
         owned.dedup();
         Ok(owned)
@@ -251,6 +264,7 @@ impl Driver for DockerDriver {
         if self.ours(session).await?.is_some() {
             self.shared.engine.remove(&container_name(session)).await?;
         }
+        self.shared.egress.close(&self.shared.engine, session).await?;
         self.shared.folders.remove(session)
     }
 
@@ -262,6 +276,7 @@ impl Driver for DockerDriver {
     async fn reattach(&self, spec: &SessionSpec) -> Result<Started, Error> {
         let lost = || Error::new(ErrorKind::SessionLost, "the session's container is gone");
         let there = self.ours(&spec.session).await?.filter(|there| there.running).ok_or_else(lost)?;
+        self.shared.egress.check(&spec.session).await?;
         let socket = self.answered(&spec.session).await?;
         Ok(Started { socket, workspace_path: WORK.to_owned(), runtime: there.runtime })
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hearth_types::ExecId;
+use serde::{Deserialize, Serialize};
 
 /// A command for a session. Its identity is `exec_id`; a second one with the same id and the same
 /// command, `cwd` and `stdin` re-attaches to the first, with others it is refused.
@@ -51,7 +52,7 @@ impl ExecReport {
 }
 
 /// What tells that a file has changed: one of them differs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FileStamp {
     pub mtime_ns: i64,
     pub ctime_ns: i64,

@@ -36,8 +36,8 @@ use tokio::task::JoinHandle;
 
 pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
 pub use policy::{is_image_name, is_workspace_name};
-pub(crate) use state::node_identity;
 pub use state::workspace_store;
+pub(crate) use state::{node_identity, write_durably};
 pub use variables::check_secrets;
 
 use crate::node::past::Past;

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::init::InitClient;
-use crate::node::exec_log::ExecLog;
 use crate::node::metrics::OPEN_SECONDS;
 use crate::node::past::Why;
 use crate::node::policy::{self, Plan};
@@ -122,7 +121,8 @@ fn notice(inner: &Inner, session: &Session) -> Option<String> {
         "the workspace may hold {} MiB, which is measured every few seconds: what goes on writing past it is ended",
         inner.options.max_workspace_mb
     );
-    let egress = "sessions with egress can reach each other unless the engine forbids that";
+    let egress =
+        "egress reaches public addresses only: neither the host nor private ranges, a name server there included";
     let spec = &session.record.spec;
     let writes = matches!(spec.work, Work::Durable { read_only: false, .. });
     let parts = [
@@ -167,8 +167,7 @@ fn claim(inner: &Arc<Inner>, caller: &Caller, plan: &Plan) -> Result<Claim, Faul
         record.spec.session = member.id().clone();
         record.pooled = true;
     }
-    let exec_log = ExecLog::new(inner.state.execs_file(&record.spec.session));
-    let session = Session::new(record, Some(driver.clone()), Phase::Opening, exec_log, inner.clock.now());
+    let session = Session::new(record, Some(driver.clone()), Phase::Opening, &inner.state, inner.clock.now());
     table.insert(session.clone(), key);
     let spec = &session.record.spec;
     let span = tracing::info_span!(

@@ -1,10 +1,17 @@
-//! Which run changed a file: pure, bounded, one table per session.
+//! Which run changed a file: bounded, one table per session, on disk beside the session's record so that the
+//! next process knows it too.
 //!
 //! Writes through the tools are known exactly. What a command changed shows only in a file's stamp;
 //! then it was one of the runs that executed something since the reader last looked, and the last of
 //! those other than the reader is named.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
 use hearth_types::RunId;
+use serde::{Deserialize, Serialize};
 
 use crate::init::FileStamp;
 use crate::node::bounded::Bounded;
@@ -13,6 +20,10 @@ use crate::node::bounded::Bounded;
 const MAX_SEEN: usize = 4_096;
 const MAX_WRITTEN: usize = 4_096;
 const MAX_RUNS: usize = 256;
+/// A file with a longer path is not watched.
+const MAX_PATH: usize = 1_024;
+/// Lines after which the file is written anew without what is forgotten.
+const COMPACT_AFTER: usize = 2 * (MAX_SEEN + MAX_WRITTEN + MAX_RUNS);
 
 #[derive(Debug)]
 pub(crate) struct Provenance {
@@ -21,12 +32,25 @@ pub(crate) struct Provenance {
     seen: Bounded<(RunId, String), Seen>,
     written: Bounded<String, (RunId, FileStamp)>,
     executed: Bounded<RunId, u64>,
+    /// Absent: in memory only.
+    path: Option<PathBuf>,
+    lines: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     stamp: FileStamp,
     moment: u64,
+}
+
+/// One line of the file. Lines are appended without a sync: they have to survive this process, not a power
+/// cut, which no session survives either.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Saw { run: RunId, path: String, stamp: FileStamp, moment: u64 },
+    Wrote { run: RunId, path: String, stamp: FileStamp },
+    Ran { run: RunId, moment: u64 },
 }
 
 impl Default for Provenance {
@@ -36,26 +60,112 @@ impl Default for Provenance {
             seen: Bounded::new(MAX_SEEN),
             written: Bounded::new(MAX_WRITTEN),
             executed: Bounded::new(MAX_RUNS),
+            path: None,
+            lines: 0,
         }
     }
 }
 
 impl Provenance {
+    /// With what an earlier process noted there.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let mut table = Self::default();
+        match File::open(&path) {
+            Ok(file) => table.replay(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, "which run changed which file is not known any more"),
+        }
+        table.path = Some(path);
+        table
+    }
+
+    fn replay(&mut self, file: File) {
+        for line in BufReader::new(file).lines().map_while(Result::ok) {
+            // The last line may have been torn by the death of its writer.
+            let Ok(line) = serde_json::from_str(&line) else { continue };
+            self.lines += 1;
+            self.take_in(line);
+        }
+    }
+
+    fn take_in(&mut self, line: Line) {
+        match line {
+            Line::Saw { run, path, stamp, moment } => drop(self.seen.put((run, path), Seen { stamp, moment })),
+            Line::Wrote { run, path, stamp } => drop(self.written.put(path, (run, stamp))),
+            Line::Ran { run, moment } => {
+                self.moment = self.moment.max(moment);
+                self.executed.put(run, moment);
+            }
+        }
+    }
+
+    fn note(&mut self, line: Line) {
+        let noted = self.append(&line);
+        self.take_in(line);
+        if let Err(error) = noted {
+            tracing::warn!(%error, "which run changed which file could not be noted");
+        }
+    }
+
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        let Some(path) = self.path.clone() else { return Ok(()) };
+        if self.lines >= COMPACT_AFTER {
+            self.compact(&path)?;
+        }
+        self.lines += 1;
+        let mut bytes = serde_json::to_vec(line)?;
+        bytes.push(b'\n');
+        OpenOptions::new().create(true).append(true).mode(0o600).open(path)?.write_all(&bytes)
+    }
+
+    fn compact(&mut self, path: &PathBuf) -> io::Result<()> {
+        let ran = self.executed.iter().map(|(run, moment)| Line::Ran { run: run.clone(), moment: *moment });
+        let wrote = self.written.iter().map(|(path, (run, stamp))| Line::Wrote {
+            run: run.clone(),
+            path: path.clone(),
+            stamp: *stamp,
+        });
+        let saw = self.seen.iter().map(|((run, path), seen)| Line::Saw {
+            run: run.clone(),
+            path: path.clone(),
+            stamp: seen.stamp,
+            moment: seen.moment,
+        });
+        let mut bytes = Vec::new();
+        let mut lines = 0;
+        for line in ran.chain(wrote).chain(saw) {
+            serde_json::to_writer(&mut bytes, &line)?;
+            bytes.push(b'\n');
+            lines += 1;
+        }
+        let beside = path.with_extension("seen-new");
+        std::fs::write(&beside, bytes)?;
+        std::fs::rename(beside, path)?;
+        self.lines = lines;
+        Ok(())
+    }
+
     pub(crate) fn wrote(&mut self, run: &RunId, path: &str, stamp: FileStamp) {
-        self.written.put(path.to_owned(), (run.clone(), stamp));
+        if path.len() > MAX_PATH {
+            return;
+        }
+        self.note(Line::Wrote { run: run.clone(), path: path.to_owned(), stamp });
         self.saw(run, path, stamp);
     }
 
     /// To be called at the start of a command and at its end: it may have changed files in between.
     pub(crate) fn executed(&mut self, run: &RunId) {
-        self.moment += 1;
-        self.executed.put(run.clone(), self.moment);
+        let moment = self.moment + 1;
+        self.note(Line::Ran { run: run.clone(), moment });
     }
 
     /// Notes what the reader sees, and names the run that changed it since the reader last looked.
     pub(crate) fn read(&mut self, run: &RunId, path: &str, stamp: FileStamp) -> Option<RunId> {
         let before = self.seen.get(&(run.clone(), path.to_owned())).copied();
-        self.saw(run, path, stamp);
+        // Only the first look, and one that finds a change or follows a command, says anything new.
+        if before.is_none_or(|seen| seen.stamp != stamp || seen.moment != self.moment) {
+            self.saw(run, path, stamp);
+        }
         let before = before.filter(|seen| seen.stamp != stamp)?;
         if let Some((writer, written)) = self.written.get(path)
             && *written == stamp
@@ -75,8 +185,9 @@ impl Provenance {
     }
 
     fn saw(&mut self, run: &RunId, path: &str, stamp: FileStamp) {
-        let seen = Seen { stamp, moment: self.moment };
-        self.seen.put((run.clone(), path.to_owned()), seen);
+        if path.len() <= MAX_PATH {
+            self.note(Line::Saw { run: run.clone(), path: path.to_owned(), stamp, moment: self.moment });
+        }
     }
 }
 
@@ -146,5 +257,28 @@ mod tests {
         assert_eq!(table.seen.len(), MAX_SEEN);
         assert_eq!(table.written.len(), MAX_WRITTEN);
         assert_eq!(table.read(&run("a"), "f0", stamp(2)), None);
+    }
+
+    #[test]
+    fn the_next_process_knows_it_and_the_file_stays_small() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sbx_1.seen");
+        let mut table = Provenance::open(path.clone());
+        table.read(&run("b"), "f", stamp(1));
+        table.read(&run("b"), "g", stamp(1));
+        table.wrote(&run("a"), "f", stamp(2));
+        table.executed(&run("c"));
+        drop(table);
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"saw\":{\"ru").unwrap();
+        let mut table = Provenance::open(path.clone());
+        assert_eq!(table.read(&run("b"), "f", stamp(2)), Some(run("a")));
+        assert_eq!(table.read(&run("b"), "g", stamp(2)), Some(run("c")));
+        for _ in 0..(2 * COMPACT_AFTER) {
+            table.executed(&run("c"));
+        }
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= COMPACT_AFTER + 1, "{lines}");
+        let mut table = Provenance::open(path);
+        assert_eq!(table.read(&run("b"), "f", stamp(3)), Some(run("c")));
     }
 }

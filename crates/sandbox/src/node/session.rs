@@ -18,7 +18,7 @@ use crate::node::metrics::EXECS;
 use crate::node::past::{Gone, Why};
 use crate::node::policy::Existing;
 use crate::node::provenance::Provenance;
-use crate::node::state::Record;
+use crate::node::state::{Record, StateFolder};
 use crate::{Caller, SessionRow, SharedDriver, Started};
 
 /// Commands of one session at once.
@@ -95,15 +95,17 @@ impl Session {
         record: Record,
         driver: Option<SharedDriver>,
         phase: Phase,
-        exec_log: ExecLog,
+        state: &StateFolder,
         now: Timestamp,
     ) -> Arc<Self> {
+        let exec_log = ExecLog::new(state.execs_file(&record.spec.session));
+        let provenance = Mutex::new(Provenance::open(state.seen_file(&record.spec.session)));
         Arc::new(Self {
             pooled: AtomicBool::new(record.pooled),
             record,
             driver,
             driver_turn: tokio::sync::Mutex::new(()),
-            provenance: Mutex::default(),
+            provenance,
             exec_log,
             opening: OnceLock::new(),
             state: Mutex::new(State { phase, busy: 0, running: HashMap::new(), last_used: now, used_since: true }),

@@ -7,6 +7,7 @@
 //! | `lock` | held for as long as the process lives |
 //! | `sessions/ID.json` | one [`Record`] |
 //! | `sessions/ID.execs` | commands under way, one line for a start and one for an end |
+//! | `sessions/ID.seen` | which run saw and changed which file |
 //! | `pool/ID.json` | one [`PoolRecord`]: a session that is ready and nobody's yet |
 //! | `past.jsonl` | sessions that are gone and run trees that ended |
 
@@ -99,6 +100,11 @@ impl StateFolder {
         self.dir.join("sessions").join(format!("{session}.execs"))
     }
 
+    /// What its runs have seen and changed.
+    pub(crate) fn seen_file(&self, session: &SandboxId) -> PathBuf {
+        self.dir.join("sessions").join(format!("{session}.seen"))
+    }
+
     fn record_file(&self, session: &SandboxId) -> PathBuf {
         self.dir.join("sessions").join(format!("{session}.json"))
     }
@@ -117,7 +123,9 @@ impl StateFolder {
     }
 
     pub(crate) fn remove(&self, session: &SandboxId) -> Result<(), Error> {
-        for path in [self.record_file(session), self.execs_file(session), self.pool_file(session)] {
+        for path in
+            [self.record_file(session), self.execs_file(session), self.seen_file(session), self.pool_file(session)]
+        {
             remove(&path)?;
         }
         Ok(())

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use hearth_types::{Fault, FaultCode, RunId, SandboxId, Tenant, Timestamp};
 
 use crate::SharedDriver;
-use crate::node::exec_log::ExecLog;
 use crate::node::metrics::SESSIONS;
 use crate::node::past::Why;
 use crate::node::session::{Phase, Session};
@@ -133,8 +132,7 @@ impl Table {
             Stage::Closing => Phase::Unstopped(Why::Closed),
         };
         let key = key(&record).filter(|_| record.stage == Stage::Open);
-        let exec_log = ExecLog::new(state.execs_file(&record.spec.session));
-        self.insert(Session::new(record, driver.cloned(), phase, exec_log, now), key);
+        self.insert(Session::new(record, driver.cloned(), phase, state, now), key);
     }
 }
 

@@ -1,5 +1,9 @@
 //! The real engine, from the outside: the operator's program, images for tests, a line that can be cut.
 
+pub mod escapes;
+pub mod leaks;
+pub mod outside;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -47,6 +51,7 @@ impl Drop for TestImage {
 /// Passes on what is said to the real daemon, until it is told to stop.
 pub struct Relay {
     pub socket: PathBuf,
+    hung: tokio::sync::watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -55,17 +60,34 @@ impl Relay {
         let socket = dir.join("docker.sock");
         std::fs::remove_file(&socket).ok();
         let listener = UnixListener::bind(&socket).unwrap();
+        let hung = tokio::sync::watch::Sender::new(false);
+        let told = hung.subscribe();
         #[allow(clippy::disallowed_methods, reason = "a test's own task")]
         let task = tokio::spawn(async move {
             let mut open = tokio::task::JoinSet::new();
             while let Ok((mut near, _)) = listener.accept().await {
+                let mut told = told.clone();
                 open.spawn(async move {
+                    told.wait_for(|hung| !hung).await.ok();
                     let mut far = UnixStream::connect("/var/run/docker.sock").await.unwrap();
-                    copy_bidirectional(&mut near, &mut far).await.ok();
+                    let hangs = async {
+                        told.wait_for(|hung| *hung).await.ok();
+                    };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut near, &mut far) => return,
+                        () = hangs => {}
+                    }
+                    // Connections stay open, and nothing comes any more.
+                    told.wait_for(|hung| !hung).await.ok();
                 });
             }
         });
-        Self { socket, task }
+        Self { socket, hung, task }
+    }
+
+    /// A daemon that takes every call and answers none, or one that is itself again.
+    pub fn hang(&self, hung: bool) {
+        self.hung.send_replace(hung);
     }
 
     pub fn stop(self) {

@@ -171,7 +171,7 @@ pub async fn a_read_only_workspace_cannot_be_written(place: Place) {
 }
 
 pub async fn a_read_names_the_run_that_changed_the_file(place: Place) {
-    let bench = Bench::new(place).await;
+    let mut bench = Bench::new(place).await;
     let (parent, child) = (bench.hand(run("run_root", "run_root")), bench.hand(run("run_root", "run_child")));
     let session = parent.open().await.session_id;
     parent.write(&session, "f", "1").await.unwrap();
@@ -184,5 +184,10 @@ pub async fn a_read_names_the_run_that_changed_the_file(place: Place) {
     child.sh(&session, "echo three > f").await;
     assert_eq!(changed_by(parent.read(&session, "f").await.unwrap().changed_by).as_deref(), Some("run_child"));
     assert_eq!(child.read(&session, "f").await.unwrap().changed_by, None, "its own change");
+    parent.write(&session, "f", "four").await.unwrap();
+    bench.restart().await;
+    let child = bench.hand(run("run_root", "run_child"));
+    let seen = child.read(&session, "f").await.unwrap();
+    assert_eq!(changed_by(seen.changed_by).as_deref(), Some("run_root"), "the next process knows it, too");
     bench.finish().await;
 }

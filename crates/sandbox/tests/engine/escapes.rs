@@ -1,0 +1,137 @@
+//! What hostile code tries, each with the evidence that it stayed where it was. Its memory, its output, a full
+//! tmpfs and paths that climb are in `tests/docker.rs` and the suite.
+
+use std::time::Duration;
+
+use hearth_sandbox::{ExecArgs, OpenArgs};
+use tokio::time::Instant;
+
+use crate::suite::bench::{Bench, Place, caller, code, command, until};
+
+pub async fn a_fork_bomb_stays_in_its_session(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let args = OpenArgs { pids: Some(64), ..OpenArgs::default() };
+    let (bombed, other) = (hand.try_open(args).await.unwrap().session_id, hand.open().await.session_id);
+    let bomb = ExecArgs { timeout_seconds: Some(2), ..command(&bombed, "b() { b | b & }; b; sleep 60") };
+    let (bomb, quiet) = tokio::join!(hand.try_exec(bomb), hand.try_exec(command(&other, "echo calm")));
+    assert!(bomb.unwrap().timed_out);
+    assert_eq!(quiet.unwrap().output, "calm\n", "another session answers meanwhile");
+    until("nothing of it is left, and its session answers", || async {
+        let left = hand.try_exec(command(&bombed, "ps -e --no-headers | wc -l")).await;
+        left.is_ok_and(|left| left.output.trim().parse::<u32>().is_ok_and(|count| count < 10))
+    })
+    .await;
+    bench.finish().await;
+}
+
+pub async fn the_host_is_not_to_be_seen_or_touched(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    for probe in [
+        "head -c 1 /proc/kcore",
+        "echo x > /proc/sys/kernel/hostname",
+        "echo '|/work/x' > /proc/sys/kernel/core_pattern",
+        "echo b > /proc/sysrq-trigger",
+        "head -c 1 /dev/mem",
+        "ls /dev/sd* /dev/vd* /dev/nvme* /dev/kvm /dev/fuse",
+        "mknod /tmp/disk b 8 0",
+        "cat /proc/1/environ | grep -q .",
+        "ls /proc/1/root/ | grep -q .",
+        "ls /proc/1/fd | grep -q .",
+        "ls /var/run/docker.sock",
+        "unshare -r true",
+        "mount -t proc proc /mnt",
+        "chroot / true",
+        "nsenter -t 1 -m true",
+        "dmesg",
+        "su -c true",
+        "echo 1 > /sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "cat /etc/shadow",
+    ] {
+        let seen = hand.sh(&session, probe).await;
+        assert_ne!(seen.exit_code, Some(0), "{probe}: {seen:?}");
+    }
+    let processes = hand.sh(&session, "ls /proc | grep -c '^[0-9]'").await.output;
+    assert!(processes.trim().parse::<u32>().unwrap() < 10, "it sees its own processes only: {processes}");
+    let leak = hand.sh(&session, "env; cat /proc/mounts").await.output;
+    let host = bench.dir().display().to_string();
+    assert!(!leak.lines().any(|line| line.starts_with("/") && line.contains(&host)), "{leak}");
+    bench.finish().await;
+}
+
+pub async fn process_1_cannot_be_harmed(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    for signal in ["KILL", "STOP", "TERM", "INT", "HUP", "QUIT", "SEGV", "ABRT", "USR1", "CHLD", "PIPE"] {
+        hand.sh(&session, &format!("kill -{signal} 1")).await;
+        assert_eq!(hand.sh(&session, "echo alive").await.output, "alive\n", "after {signal}");
+    }
+    hand.sh(&session, "kill -9 -1").await;
+    assert_eq!(hand.sh(&session, "echo alive").await.output, "alive\n", "after a kill of everything");
+    // Its socket is reached from inside, by anything.
+    let flood = "import socket, os\n\
+         kept = []\n\
+         for i in range(400):\n\
+         \x20   s = socket.socket(socket.AF_UNIX)\n\
+         \x20   s.settimeout(1)\n\
+         \x20   try:\n\
+         \x20       s.connect('/.hearth/run/init.sock')\n\
+         \x20       s.send(os.urandom(64) if i % 2 else b'\\xff' * 8)\n\
+         \x20       kept.append(s)\n\
+         \x20   except OSError:\n\
+         \x20       pass\n\
+         print(len(kept) > 0)\n";
+    hand.write(&session, "flood.py", flood).await.unwrap();
+    let flooded = hand.try_exec(ExecArgs { timeout_seconds: Some(20), ..command(&session, "python3 flood.py") }).await;
+    println!("a flood of its socket: {flooded:?}");
+    until("it answers after a flood of its socket", || async {
+        hand.try_exec(command(&session, "echo alive")).await.is_ok_and(|result| result.output == "alive\n")
+    })
+    .await;
+    bench.finish().await;
+}
+
+/// T9: a link that leads inside and outside in turn while the node reads and writes through it.
+pub async fn t9_a_link_that_turns_leads_nowhere(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    hand.sh(&session, "mkdir real; echo mine > real/passwd; ln -s real d").await;
+    let swap = "while true; do ln -sfn /etc t; mv -T t d; ln -sfn real t; mv -T t d; done";
+    let args = ExecArgs { background: Some(true), timeout_seconds: Some(60), ..command(&session, swap) };
+    let exec_id = hand.try_exec(args).await.unwrap().exec_id;
+    let until = Instant::now() + Duration::from_secs(5);
+    let mut reads = 0;
+    while Instant::now() < until {
+        if let Ok(seen) = hand.read(&session, "d/passwd").await {
+            assert_eq!(seen.content, "mine\n", "never what the link leads to");
+            reads += 1;
+        }
+        hand.write(&session, "d/made", "x").await.ok();
+    }
+    assert!(reads > 0, "none of the reads met the folder inside");
+    hand.node.close_all().await.unwrap();
+    drop(exec_id);
+    bench.finish().await;
+}
+
+/// A durable workspace has no size that the kernel keeps; it is measured, and what fills it is ended.
+pub async fn a_workspace_that_is_filled_is_stopped_and_can_be_emptied(place: Place) {
+    let bench = Bench::with(place, |options| options.max_workspace_mb = 24).await;
+    let hand = bench.hand(caller("acme"));
+    let opened = hand.workspace("full").await;
+    assert!(opened.notice.is_some_and(|notice| notice.contains("24 MiB")), "it is said");
+    let session = opened.session_id;
+    let fill = "i=0; while true; do head -c 4194304 /dev/zero > f$i; i=$((i+1)); sleep 0.3; done";
+    let began = Instant::now();
+    let filled = hand.try_exec(ExecArgs { timeout_seconds: Some(60), ..command(&session, fill) }).await.unwrap();
+    assert!(!filled.timed_out && filled.exit_code != Some(0), "it was ended: {filled:?}");
+    assert!(began.elapsed() < Duration::from_secs(45));
+    assert_eq!(code(hand.write(&session, "more", "x").await), "quota_exceeded");
+    assert_eq!(hand.sh(&session, "rm -f f*; echo room").await.output, "room\n", "room can be made");
+    until("it takes writes again", || async { hand.write(&session, "more", "x").await.is_ok() }).await;
+    bench.finish().await;
+}
