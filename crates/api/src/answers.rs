@@ -165,6 +165,8 @@ pub struct NodeView {
     pub workspaces: bool,
     /// The storage that they are on; nodes that share it have the same.
     pub store: Option<String>,
+    /// Sessions that are kept ready for whoever comes.
+    pub pool: u64,
     pub usage: NodeUsage,
 }
 

@@ -48,6 +48,7 @@ impl From<NodeRow> for NodeView {
             images: row.images,
             workspaces: row.workspaces,
             store: row.store,
+            pool: row.pool,
             usage: row.usage,
         }
     }

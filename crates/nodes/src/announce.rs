@@ -62,6 +62,7 @@ impl Announcer {
             images: Vec::new(),
             workspaces: root.is_some(),
             store: root.as_deref().map(workspace_store).transpose()?,
+            pool: 0,
             usage: NodeUsage::default(),
         };
         let machine = Machine::new(root.as_ref().unwrap_or(&options.state_dir));
@@ -77,6 +78,7 @@ impl Announcer {
             beat += 1;
             self.row.draining = self.node.is_draining();
             self.row.sessions = self.node.sessions() as u64;
+            self.row.pool = self.node.pooled().len() as u64;
             self.row.usage = self.machine.look(self.node.execs());
             if let Err(error) = self.registry.announce(self.row.clone(), self.lease).await {
                 tracing::warn!(%error, "this node could not be registered; the next beat tries again");

@@ -213,14 +213,25 @@ impl Nodes {
 
     /// Remembers that the workspace of an open is on this node from now on.
     async fn settle(&self, caller: &Caller, args: &OpenArgs, row: &NodeRow, from: Option<&WorkspaceHome>) {
-        let (Some(workspace), Some(store)) = (&args.workspace, &row.store) else { return };
+        let Some(workspace) = &args.workspace else { return };
+        self.settle_at(&workspace_key(&caller.principal, workspace), row, from).await;
+    }
+
+    /// The same for one that was sent to a node as an archive.
+    pub(crate) async fn settle_import(&self, principal: &str, workspace: &str, row: &NodeRow) {
+        let key = workspace_key(principal, workspace);
+        let from = self.inner.registry.home(&key).await.ok().flatten();
+        self.settle_at(&key, row, from.as_ref()).await;
+    }
+
+    async fn settle_at(&self, key: &str, row: &NodeRow, from: Option<&WorkspaceHome>) {
+        let Some(store) = &row.store else { return };
         if from.is_some_and(|home| home.node == row.node) {
             return;
         }
         let generation = from.map_or(1, |home| home.generation + 1);
         let home = WorkspaceHome { node: row.node.clone(), store: store.clone(), generation };
-        let key = workspace_key(&caller.principal, workspace);
-        if let Err(error) = self.inner.registry.move_home(&key, home).await {
+        if let Err(error) = self.inner.registry.move_home(key, home).await {
             tracing::debug!(%error, "the home of a workspace is not remembered; its node tells it again");
         }
     }

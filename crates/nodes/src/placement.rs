@@ -99,6 +99,7 @@ mod tests {
             images: Vec::new(),
             workspaces: true,
             store: Some(format!("store-of-{name}")),
+            pool: 0,
             usage: NodeUsage::default(),
         }
     }

@@ -70,7 +70,11 @@ impl Nodes {
     async fn bring_in(&self, principal: &Tenant, name: &str, tar: TarStream) -> Result<Imported, Fault> {
         let home = self.home_or_new(principal, name).await?;
         match self.client(&home)?.import(principal, name, tar).await {
-            Ok(result) => read(result?),
+            Ok(result) => {
+                let imported = read(result?)?;
+                self.settle_import(principal, name, &home).await;
+                Ok(imported)
+            }
             Err(NoOutcome::Lost(reason)) => {
                 tracing::warn!(node = home.node, reason, "a node was lost during an import");
                 Err(Fault::new(

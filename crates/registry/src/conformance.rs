@@ -120,6 +120,7 @@ fn node(name: &str) -> NodeRow {
         images: vec!["hearth-session:latest".into()],
         workspaces: true,
         store: Some("store_1".into()),
+        pool: 1,
         usage: NodeUsage { cpus: 2, cpus_used: 0.25, execs: 1, ..NodeUsage::default() },
     }
 }

@@ -61,6 +61,9 @@ pub struct NodeRow {
     /// The name of the storage that they are on. Nodes that share it have the same.
     #[serde(default)]
     pub store: Option<String>,
+    /// Sessions that are kept ready for whoever comes.
+    #[serde(default)]
+    pub pool: u64,
     #[serde(default)]
     pub usage: NodeUsage,
 }

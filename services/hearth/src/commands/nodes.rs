@@ -58,7 +58,9 @@ async fn list(paging: &Paging, connection: &Connection, screen: &Screen) -> Resu
     };
     let listed = fetch(paging, "nodes", ask).await?;
     let now = listed.as_of();
-    let head = ["NODE", "VERSION", "UP", "SESSIONS", "LEVELS", "RUNTIMES", "CPUS", "MEMORY", "DISK", "DRAINING", "URL"];
+    let head = [
+        "NODE", "VERSION", "UP", "SESSIONS", "READY", "LEVELS", "RUNTIMES", "CPUS", "MEMORY", "DISK", "DRAINING", "URL",
+    ];
     listed.show(screen, "no sandbox nodes", &head, |row| {
         let usage = &row["usage"];
         vec![
@@ -66,6 +68,7 @@ async fn list(paging: &Paging, connection: &Connection, screen: &Screen) -> Resu
             text(row, "version"),
             age(row, "started_at", now),
             format!("{} of {}", text(row, "sessions"), text(row, "max_sessions")),
+            text(row, "pool"),
             words(&row["levels"]),
             words(&row["runtimes"]),
             format!("{} of {}", text(usage, "cpus_used"), text(usage, "cpus")),

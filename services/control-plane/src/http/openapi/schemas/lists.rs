@@ -168,6 +168,7 @@ fn members() -> Value {
             "images": strings,
             "workspaces": { "type": "boolean" },
             "store": text_or_null(),
+            "pool": count(),
             "usage": open(NODE_USAGE, json!({
                 "cpus": count(),
                 "cpus_used": { "type": "number", "minimum": 0 },
@@ -238,6 +239,7 @@ const NODE: &[&str] = &[
     "images",
     "workspaces",
     "store",
+    "pool",
     "usage",
 ];
 const NODE_USAGE: &[&str] =

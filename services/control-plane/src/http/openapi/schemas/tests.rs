@@ -192,6 +192,7 @@ fn the_row_of_a_node_is_described_as_it_is_written() {
         images: Vec::new(),
         workspaces: true,
         store: None,
+        pool: 0,
         usage: NodeUsage::default(),
     };
     writes("Node", &row, &row);
