@@ -55,10 +55,10 @@ async def every_tool(client):
     await refused(client, "invalid_argument", "sandbox_open", memory=5)
     await refused(client, "invalid_argument", "sandbox_exec", session_id=session)
     await refused(client, "not_found", "sandbox_read", session_id=session, path="absent")
-    await refused(client, "not_found", "sandbox_exec", session_id="sbx_absent", command="true")
+    await refused(client, "not_found", "sandbox_exec", session_id="sbx_absent", command="exit 0")
     await accepted(client, "sandbox_close", session_id=session)
     await accepted(client, "sandbox_close", session_id=session)
-    await refused(client, "session_lost", "sandbox_exec", session_id=session, command="true")
+    await refused(client, "session_lost", "sandbox_exec", session_id=session, command="exit 0")
     listed = await accepted(client, "sandbox_list")
     expect(listed["sandboxes"] == [], f"list gave {listed}")
 
@@ -84,7 +84,7 @@ async def expiry(client):
         listed = await accepted(client, "sandbox_list")
         if listed["sandboxes"] == []:
             break
-    await refused(client, "session_lost", "sandbox_exec", session_id=session, command="true")
+    await refused(client, "session_lost", "sandbox_exec", session_id=session, command="exit 0")
 
 
 async def all_of(client):

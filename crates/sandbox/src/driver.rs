@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use hearth_types::{Isolation, RunId, SandboxId, SandboxLimits, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, SessionUsage};
 
 pub type SharedDriver = Arc<dyn Driver>;
 
@@ -131,6 +131,11 @@ pub trait Driver: Send + Sync + 'static {
     /// Ends every process of the session and removes all of it but a durable workspace. When it
     /// returns, nothing is left.
     async fn stop(&self, session: &SandboxId) -> Result<(), Error>;
+
+    /// What a session that runs uses now; nothing where that is not known.
+    async fn usage(&self, _session: &SandboxId) -> Result<Option<SessionUsage>, Error> {
+        Ok(None)
+    }
 
     /// Whether it runs. An error means that this could not be found out, never that it is gone.
     async fn inspect(&self, session: &SandboxId) -> Result<SessionState, Error>;

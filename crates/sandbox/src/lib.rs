@@ -23,6 +23,7 @@ pub use error::{Error, ErrorKind};
 pub use node::{is_image_name, is_workspace_name};
 pub use port::{
     Caller, CloseRunArgs, CloseRunResult, ExecArgs, ExecResult, KillArgs, Liveness, OpenArgs, OpenResult, PollArgs,
-    ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SharedSandboxes, WriteArgs, WriteResult,
+    ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SessionUsage, SharedSandboxes, WriteArgs,
+    WriteResult,
 };
 pub use workspaces::{Imported, TarStream, WorkspaceRow, WorkspaceUse, Workspaces};

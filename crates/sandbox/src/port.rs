@@ -201,6 +201,15 @@ pub struct CloseRunResult {
     pub closed: u64,
 }
 
+/// What a session uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionUsage {
+    /// CPU time since the session began.
+    pub cpu_seconds: f64,
+    pub memory_bytes: u64,
+    pub processes: u64,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionRow {
     pub session_id: SandboxId,
@@ -218,6 +227,9 @@ pub struct SessionRow {
     pub idle_expires_at: Timestamp,
     /// Commands in flight.
     pub running: u64,
+    /// Measured while somebody looks at lists, every few seconds; absent before.
+    #[serde(default)]
+    pub usage: Option<SessionUsage>,
 }
 
 /// The tools of the contract. A session of another principal is `not_found` everywhere.

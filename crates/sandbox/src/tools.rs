@@ -143,7 +143,7 @@ fn write_fields() -> Value {
         "content": text("the whole file"),
         "encoding": one_of(&["utf8", "base64"], "of `content`; absent: utf8"),
         "mode": json!({
-            "type": ["integer", "string"],
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "description": "permission bits: a number such as 493, or octal text such as \"0755\"; absent: kept, or 0644",
         }),
     })

@@ -69,6 +69,16 @@ async fn nodes_are_listed_by_any_replica_with_what_they_have_and_use() {
         rows.iter().any(|row| row["node_id"] == opened["node"] && row["sessions"] == 1).then_some(())
     })
     .await;
+    let busy = json!({ "session_id": opened["session_id"], "command": "sleep 60", "background": true });
+    tool(&api, &run, "sandbox_exec", busy).await;
+    let usage = eventually("what it uses is measured once somebody looks", async || {
+        let page = cluster.api(1).get("/v1/_sandboxes").await.ok();
+        Some(page["sandboxes"][0]["usage"].clone()).filter(Value::is_object)
+    })
+    .await;
+    assert!(usage["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{usage}");
+    assert!(usage["processes"].as_u64().is_some_and(|processes| processes > 1), "{usage}");
+    assert!(usage["cpu_seconds"].is_number(), "{usage}");
     cluster.stop().await;
 }
 

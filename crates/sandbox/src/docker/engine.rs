@@ -10,12 +10,14 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListImagesOptions, RemoveContainerOptionsBuilder,
+    StatsOptionsBuilder,
 };
+use futures::StreamExt as _;
 use hearth_types::SandboxId;
 use std::collections::HashMap;
 
 use crate::spec::{ImageFacts, LABEL_OWNER, LABEL_SESSION};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, SessionUsage};
 
 /// Questions.
 const ASK_DEADLINE: Duration = Duration::from_secs(20);
@@ -50,6 +52,25 @@ impl Engine {
 
     pub(crate) async fn facts(&self) -> Result<SystemInfo, Error> {
         within(ASK_DEADLINE, self.docker.info()).await
+    }
+
+    /// What the container uses, read once.
+    pub(crate) async fn usage(&self, name: &str) -> Result<Option<SessionUsage>, Error> {
+        let options = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
+        let mut stats = Box::pin(self.docker.stats(name, Some(options)));
+        let first = within(ASK_DEADLINE, async { stats.next().await.transpose() }).await?;
+        Ok(first.map(|stats| {
+            let nanoseconds = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage).unwrap_or(0);
+            let memory = stats.memory_stats.unwrap_or_default();
+            // Pages of files that nobody used lately are taken back before anybody is killed.
+            let of = |name: &str| memory.stats.as_ref().and_then(|stats| stats.get(name)).copied().unwrap_or(0);
+            let cached = of("inactive_file").max(of("total_inactive_file"));
+            SessionUsage {
+                cpu_seconds: Duration::from_nanos(nanoseconds).as_secs_f64(),
+                memory_bytes: memory.usage.unwrap_or(0).saturating_sub(cached),
+                processes: stats.pids_stats.and_then(|pids| pids.current).unwrap_or(0),
+            }
+        }))
     }
 
     /// The names of all images.

@@ -23,7 +23,7 @@ use crate::docker::engine::{Engine, Found};
 use crate::docker::folders::Folders;
 use crate::init::InitClient;
 use crate::spec::{HostSide, ImageFacts, SOCKET, WORK, container, container_name};
-use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, Started};
+use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, SessionUsage, Started};
 
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// From the start of the container to the first answer of its init.
@@ -266,6 +266,10 @@ impl Driver for DockerDriver {
         }
         self.shared.egress.close(&self.shared.engine, session).await?;
         self.shared.folders.remove(session)
+    }
+
+    async fn usage(&self, session: &SandboxId) -> Result<Option<SessionUsage>, Error> {
+        self.shared.engine.usage(&container_name(session)).await
     }
 
     async fn inspect(&self, session: &SandboxId) -> Result<SessionState, Error> {

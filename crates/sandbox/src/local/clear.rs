@@ -12,7 +12,7 @@ use hearth_types::SandboxId;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, SessionUsage};
 
 /// The variable that every process of a session inherits.
 pub const MARK: &str = "HEARTH_SESSION";
@@ -20,6 +20,8 @@ pub const MARK: &str = "HEARTH_SESSION";
 /// of those whose environment it hides.
 pub const NAME_OPTION: &str = "--name";
 
+/// Ticks in a second, as the kernel shows them to programs, whatever it counts in.
+const USER_HZ: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(15);
 /// Looks in a row when nobody can say that all are dead.
@@ -52,6 +54,35 @@ pub async fn any_marked(session: &SandboxId) -> Result<bool, Error> {
     let id = session.clone();
     let found = tokio::task::spawn_blocking(move || marked(&id).map(|found| !found.is_empty())).await;
     found.map_err(io::Error::other).flatten().map_err(no_list)
+}
+
+/// What the processes of a session use. Time that ended ones used is with those that reaped them; memory that
+/// several share counts for each.
+pub async fn usage(session: &SandboxId) -> Result<SessionUsage, Error> {
+    let id = session.clone();
+    let found = tokio::task::spawn_blocking(move || marked(&id)).await;
+    let found = found.map_err(io::Error::other).flatten().map_err(no_list)?;
+    let mut usage = SessionUsage { processes: found.len() as u64, ..SessionUsage::default() };
+    for process in found {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+        usage.cpu_seconds += Duration::from_millis(ticks(&stat) * 1_000 / USER_HZ).as_secs_f64();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid)).unwrap_or_default();
+        usage.memory_bytes += resident(&status);
+    }
+    Ok(usage)
+}
+
+/// Of the line of `/proc/PID/stat`: CPU time of the process and of the children that it reaped, in ticks. The name
+/// in front may hold anything.
+fn ticks(stat: &str) -> u64 {
+    let rest = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    rest.split(' ').skip(11).take(4).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+/// Of `/proc/PID/status`, in bytes.
+fn resident(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1_024
 }
 
 fn no_list(error: io::Error) -> Error {
@@ -137,6 +168,20 @@ mod tests {
             other.kill().unwrap();
             other.wait().unwrap();
         }
+    }
+
+    #[test]
+    fn the_time_of_reaped_children_counts_and_a_name_hides_nothing() {
+        let line = "7 (a) R 9 9) S 1 7 7 0 -1 4194560 10 20 0 0 100 50 30 20 20 0 1 0 5 1000 77 9 0";
+        assert_eq!((ticks(line), ticks("")), (200, 0));
+        assert_eq!(
+            resident(
+                "Name:	x
+VmRSS:	    2048 kB
+"
+            ),
+            2_097_152
+        );
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ use self::host::Host;
 use self::record::{Folder, Record};
 use crate::driver::{Driver, Network, SessionSpec, SessionState, Started, Work};
 use crate::init::{self, InitClient};
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, SessionUsage};
 
 /// How long a session may take to start.
 const START: Duration = Duration::from_secs(15);
@@ -265,6 +265,10 @@ impl Driver for LocalDriver {
         // Looked for all the same: hostile code may have taken the init's place at the socket.
         clear::kill_marked(session, if shut_down { 1 } else { clear::LOOKS }).await?;
         clear::remove(folder.path()).await
+    }
+
+    async fn usage(&self, session: &SandboxId) -> Result<Option<SessionUsage>, Error> {
+        clear::usage(session).await.map(Some)
     }
 
     async fn inspect(&self, session: &SandboxId) -> Result<SessionState, Error> {

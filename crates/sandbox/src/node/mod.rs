@@ -27,7 +27,7 @@ mod variables;
 mod workspace;
 mod workspaces;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -69,6 +69,8 @@ pub(crate) struct Inner {
     table: Mutex<Table>,
     past: Mutex<Past>,
     draining: AtomicBool,
+    /// When somebody looked at a list of sessions last, in milliseconds.
+    looked_at: AtomicI64,
     /// Never locked before the table by whoever needs both.
     pool: Mutex<Pool>,
     usage: Mutex<Usage>,
@@ -123,6 +125,7 @@ impl Node {
             table: Mutex::new(table),
             past: Mutex::new(past),
             draining: AtomicBool::new(false),
+            looked_at: AtomicI64::new(0),
             pool: Mutex::new(pool),
             usage: Mutex::default(),
         });
@@ -256,10 +259,12 @@ impl Sandboxes for Node {
     }
 
     async fn list(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault> {
+        self.inner.looked_at.store(self.inner.clock.now().as_millis(), Ordering::Relaxed);
         Ok(self.inner.rows(|session| session.visible_to(caller)))
     }
 
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault> {
+        self.inner.looked_at.store(self.inner.clock.now().as_millis(), Ordering::Relaxed);
         Ok(self.inner.rows(|_| true))
     }
 

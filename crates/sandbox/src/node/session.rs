@@ -19,7 +19,7 @@ use crate::node::past::{Gone, Why};
 use crate::node::policy::Existing;
 use crate::node::provenance::Provenance;
 use crate::node::state::{Record, StateFolder};
-use crate::{Caller, SessionRow, SharedDriver, Started};
+use crate::{Caller, SessionRow, SessionUsage, SharedDriver, Started};
 
 /// Commands of one session at once.
 pub(crate) const MAX_RUNNING: usize = 32;
@@ -73,6 +73,7 @@ struct State {
     running: HashMap<ExecId, u32>,
     last_used: Timestamp,
     used_since: bool,
+    usage: Option<SessionUsage>,
 }
 
 pub(crate) struct Session {
@@ -108,7 +109,14 @@ impl Session {
             provenance,
             exec_log,
             opening: OnceLock::new(),
-            state: Mutex::new(State { phase, busy: 0, running: HashMap::new(), last_used: now, used_since: true }),
+            state: Mutex::new(State {
+                phase,
+                busy: 0,
+                running: HashMap::new(),
+                last_used: now,
+                used_since: true,
+                usage: None,
+            }),
         })
     }
 
@@ -188,6 +196,10 @@ impl Session {
     /// For an open that failed and left something behind.
     pub(crate) fn not_opened(&self) {
         locked(&self.state).phase = Phase::Unstopped(Why::Failed);
+    }
+
+    pub(crate) fn uses(&self, usage: Option<SessionUsage>) {
+        locked(&self.state).usage = usage;
     }
 
     pub(crate) fn renew(&self, now: Timestamp) {
@@ -326,6 +338,7 @@ impl Session {
             expires_at: spec.deadline,
             idle_expires_at: last_used_at.plus(idle_ttl).min(spec.deadline),
             running: u64::try_from(state.running.len()).unwrap_or(u64::MAX),
+            usage: state.usage,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! is over, when its run tree has ended, when it was idle for too long, and when it is gone from outside.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ use crate::{Liveness, SharedDriver};
 
 /// Questions to drivers and to run trees at once.
 const WIDTH: usize = 16;
+/// How long a look at a list counts.
+const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 const LIVENESS_DEADLINE: Duration = Duration::from_secs(2);
 const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// Looking for containers without a record is done at the first sweep, then at every so many.
@@ -82,9 +85,25 @@ async fn look(inner: &Arc<Inner>, session: Arc<Session>, tree: Option<Liveness>)
                 tracing::debug!(session = %session.id(), "a sandbox session was idle for too long");
             } else {
                 // A sign of life for the init, and the proof that it is there; a session that is gone ends here.
-                inner.alive(&session).await.ok();
+                if inner.alive(&session).await.is_ok() {
+                    measure(inner, &session).await;
+                }
             }
         }
+    }
+}
+
+/// What a session uses is asked only while somebody looks: an engine takes its time for it.
+async fn measure(inner: &Inner, session: &Session) {
+    let looked_at = Timestamp::from_millis(inner.looked_at.load(Ordering::Relaxed));
+    if inner.clock.now().since(looked_at) > LOOKED_WITHIN {
+        return session.uses(None);
+    }
+    let Some(driver) = &session.driver else { return };
+    match tokio::time::timeout(LIVENESS_DEADLINE, driver.usage(session.id())).await {
+        Ok(Ok(usage)) => session.uses(usage),
+        Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "a session's usage is not known"),
+        Err(_) => {}
     }
 }
 

@@ -126,8 +126,20 @@ async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result
     };
     let listed = fetch(paging, "sandboxes", ask).await?;
     let now = listed.as_of();
-    let head =
-        ["SESSION", "WORKSPACE", "LEVEL", "RUNTIME", "NETWORK", "RUNNING", "AGE", "IDLE END", "NODE", "ROOT RUN"];
+    let head = [
+        "SESSION",
+        "WORKSPACE",
+        "LEVEL",
+        "RUNTIME",
+        "NETWORK",
+        "RUNNING",
+        "CPU S",
+        "MIB",
+        "AGE",
+        "IDLE END",
+        "NODE",
+        "ROOT RUN",
+    ];
     listed.show(screen, "no sandbox sessions", &head, |row| {
         vec![
             text(row, "session_id"),
@@ -136,6 +148,8 @@ async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result
             text(row, "runtime"),
             text(row, "network"),
             text(row, "running"),
+            row["usage"]["cpu_seconds"].as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
+            row["usage"]["memory_bytes"].as_u64().map_or_else(|| "-".to_owned(), |bytes| (bytes >> 20).to_string()),
             age(row, "created_at", now),
             remaining(row, "idle_expires_at", now),
             text(row, "node"),

@@ -219,6 +219,11 @@ fn members() -> Value {
             "expires_at": reference("Time"),
             "idle_expires_at": reference("Time"),
             "running": count(),
+            "usage": { "oneOf": [{ "type": "null" }, open(&["cpu_seconds", "memory_bytes", "processes"], json!({
+                "cpu_seconds": { "type": "number", "minimum": 0 },
+                "memory_bytes": count(),
+                "processes": count(),
+            }))] },
         })),
         "SandboxClosed": open(&["session_id", "state"], json!({ "session_id": reference("Id"), "state": { "const": "closed" } })),
         "SandboxesClosed": open(&["closed"], json!({ "closed": count() })),
@@ -260,4 +265,5 @@ const SANDBOX: &[&str] = &[
     "expires_at",
     "idle_expires_at",
     "running",
+    "usage",
 ];

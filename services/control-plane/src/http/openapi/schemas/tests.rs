@@ -264,6 +264,7 @@ fn the_rows_of_lists_are_described_as_they_are_written() {
         expires_at: at,
         idle_expires_at: at,
         running: 0,
+        usage: None,
     };
     writes("Sandbox", &row, &row);
     let definition = AgentDefinition {
