@@ -35,13 +35,15 @@ impl Hearth {
 
     /// The sessions that the caller may see, newest first.
     pub async fn list_sandboxes(&self, caller: &Caller, page: Page) -> Result<Listing<SessionRow>, Fault> {
-        let mut rows = self.visible_sandboxes(caller).await?;
+        let (rows, partial) = self.deps.sandboxes.list_some().await?;
+        let mut rows = self.visible_sandboxes(caller, rows).await?;
         rows.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| b.session_id.cmp(&a.session_id)));
-        self.paged(rows, &page)
+        let mut listing = self.paged(rows, &page)?;
+        listing.partial = partial;
+        Ok(listing)
     }
 
-    async fn visible_sandboxes(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault> {
-        let mut rows = self.deps.sandboxes.list_all().await?;
+    async fn visible_sandboxes(&self, caller: &Caller, mut rows: Vec<SessionRow>) -> Result<Vec<SessionRow>, Fault> {
         let principal = &caller.principal;
         if principal.role != Role::Admin {
             rows.retain(|row| row.principal == principal.tenant);
@@ -62,7 +64,7 @@ impl Hearth {
     pub async fn close_sandbox(&self, caller: &Caller, session: &str) -> Result<(), Fault> {
         let session_id =
             SandboxId::parse(session).map_err(|error| Fault::invalid("session_id", session, &error.to_string()))?;
-        let rows = self.visible_sandboxes(caller).await?;
+        let rows = self.visible_sandboxes(caller, self.deps.sandboxes.list_all().await?).await?;
         let Some(row) = rows.into_iter().find(|row| row.session_id == session_id) else {
             return Err(Fault::not_found());
         };

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::join_all;
 use hearth_registry::{NodeRow, SharedRegistry, WorkspaceHome};
 use hearth_sandbox::{
     Caller, CloseRunResult, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs, ReadResult,
@@ -22,6 +23,8 @@ use crate::placement::{Wanted, choose, workspace_affinity};
 const SESSIONS_KEPT: usize = 100_000;
 /// Pause before a node that was lost is called again.
 const CALL_AGAIN: Duration = Duration::from_millis(200);
+/// How long a list waits for a node.
+const LIST_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a node that is registered may be out of reach before the caller is told.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -344,6 +347,21 @@ impl Sandboxes for Nodes {
             all.extend(rows);
         }
         Ok(all)
+    }
+
+    async fn list_some(&self) -> Result<(Vec<SessionRow>, bool), Fault> {
+        let rows = self.live().await?;
+        let asked = rows.iter().map(|row| async move {
+            let client = self.client(row)?;
+            match tokio::time::timeout(LIST_PATIENCE, client.ask(&Question::ListAll)).await {
+                Ok(Ok(listed)) => read::<Vec<SessionRow>>(listed?),
+                Ok(Err(lost)) => Err(told(lost)),
+                Err(_) => Err(Fault::unavailable("the sandbox node does not answer")),
+            }
+        });
+        let answers = join_all(asked).await;
+        let partial = answers.iter().any(Result::is_err);
+        Ok((answers.into_iter().filter_map(Result::ok).flatten().collect(), partial))
     }
 
     fn workspaces(&self) -> Option<&dyn Workspaces> {

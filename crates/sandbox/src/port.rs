@@ -257,6 +257,10 @@ pub trait Sandboxes: Send + Sync + 'static {
     async fn list(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault>;
     /// Every principal's sessions, for the operator's lists.
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault>;
+    /// The same without a wait for who does not answer, and whether somebody did not.
+    async fn list_some(&self) -> Result<(Vec<SessionRow>, bool), Fault> {
+        Ok((self.list_all().await?, false))
+    }
     /// Makes a node take no new sessions. Those that it has go on.
     async fn drain(&self, _node: &str) -> Result<(), Fault> {
         Err(Fault::not_found())

@@ -40,7 +40,9 @@ async fn join(cluster: &Cluster, id: &str) -> Node {
 
 #[tokio::test]
 async fn nodes_are_listed_by_any_replica_with_what_they_have_and_use() {
-    let Some(cluster) = options().nodes(2).start().await else { return };
+    // A lease that does not run out while a node stands still.
+    let options = options().nodes(2).variable("HEARTH_REPLICA_LEASE_MS", 30_000);
+    let Some(cluster) = options.start().await else { return };
     for api in cluster.apis() {
         let page = api.get("/v1/_nodes").await.ok();
         assert!(page["next_cursor"].is_null() && page["as_of"].is_string() && page.get("partial").is_none(), "{page}");
@@ -79,6 +81,12 @@ async fn nodes_are_listed_by_any_replica_with_what_they_have_and_use() {
     assert!(usage["memory_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{usage}");
     assert!(usage["processes"].as_u64().is_some_and(|processes| processes > 1), "{usage}");
     assert!(usage["cpu_seconds"].is_number(), "{usage}");
+    // A node that stands still, and has not lost its lease yet, keeps no list waiting.
+    let silent = opened["node"].as_str().unwrap();
+    cluster.pause(silent);
+    let page = cluster.api(1).get("/v1/_sandboxes").await.ok();
+    assert_eq!((&page["partial"], &page["sandboxes"]), (&json!(true), &json!([])), "{page}");
+    cluster.resume(silent);
     cluster.stop().await;
 }
 

@@ -174,14 +174,7 @@ mod tests {
     fn the_time_of_reaped_children_counts_and_a_name_hides_nothing() {
         let line = "7 (a) R 9 9) S 1 7 7 0 -1 4194560 10 20 0 0 100 50 30 20 20 0 1 0 5 1000 77 9 0";
         assert_eq!((ticks(line), ticks("")), (200, 0));
-        assert_eq!(
-            resident(
-                "Name:	x
-VmRSS:	    2048 kB
-"
-            ),
-            2_097_152
-        );
+        assert_eq!(resident("Name: x\nVmRSS:     2048 kB\n"), 2_097_152);
     }
 
     #[tokio::test]

@@ -154,31 +154,7 @@ fn members() -> Value {
             "active_residents": count(),
             "running_turns": count(),
         })),
-        "Node": open(NODE, json!({
-            "node_id": reference("Id"),
-            "url": { "type": "string" },
-            "version": { "type": "string" },
-            "started_at": reference("Time"),
-            "draining": { "type": "boolean" },
-            "sessions": count(),
-            "max_sessions": count(),
-            "levels": { "type": "array", "items": reference("Isolation") },
-            "runtimes": strings,
-            "image": { "type": "string" },
-            "images": strings,
-            "workspaces": { "type": "boolean" },
-            "store": text_or_null(),
-            "pool": count(),
-            "usage": open(NODE_USAGE, json!({
-                "cpus": count(),
-                "cpus_used": { "type": "number", "minimum": 0 },
-                "memory_bytes": count(),
-                "memory_used_bytes": count(),
-                "disk_bytes": count(),
-                "disk_used_bytes": count(),
-                "execs": count(),
-            })),
-        })),
+        "Node": node(),
         "Skill": open(&["name", "description", "body", "origin"], json!({
             "name": reference("SkillName"),
             "description": { "type": "string" },
@@ -228,6 +204,38 @@ fn members() -> Value {
         "SandboxClosed": open(&["session_id", "state"], json!({ "session_id": reference("Id"), "state": { "const": "closed" } })),
         "SandboxesClosed": open(&["closed"], json!({ "closed": count() })),
     })
+}
+
+fn node() -> Value {
+    let strings = json!({ "type": "array", "items": { "type": "string" } });
+    open(
+        NODE,
+        json!({
+            "node_id": reference("Id"),
+            "url": { "type": "string" },
+            "version": { "type": "string" },
+            "started_at": reference("Time"),
+            "draining": { "type": "boolean" },
+            "sessions": count(),
+            "max_sessions": count(),
+            "levels": { "type": "array", "items": reference("Isolation") },
+            "runtimes": strings,
+            "image": { "type": "string" },
+            "images": strings,
+            "workspaces": { "type": "boolean" },
+            "store": text_or_null(),
+            "pool": count(),
+            "usage": open(NODE_USAGE, json!({
+                "cpus": count(),
+                "cpus_used": { "type": "number", "minimum": 0 },
+                "memory_bytes": count(),
+                "memory_used_bytes": count(),
+                "disk_bytes": count(),
+                "disk_used_bytes": count(),
+                "execs": count(),
+            })),
+        }),
+    )
 }
 
 const NODE: &[&str] = &[
