@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::program::without_own_settings;
 use crate::server::{TokenEntry, random_below, tokens_file};
-use crate::{ADMIN, Api, binary, eventually, leftovers, wait};
+use crate::{ADMIN, Api, binary, eventually, leftovers, program, wait};
 
 /// Ports of one cluster, and where those of all clusters begin: below those of single servers.
 const PORTS: u16 = 24;
@@ -122,8 +121,7 @@ fn free_ports() -> u16 {
 async fn launch(options: &ClusterOptions, folder: &TempDir, base: u16) -> Result<(Child, Value), String> {
     let log_path = folder.path().join("cluster.log");
     let log = File::create(&log_path).expect("a log file");
-    let mut command = Command::new(binary());
-    without_own_settings(&mut command);
+    let mut command = program();
     command.args(["cluster", "up", "--token", ADMIN]);
     for (name, value) in
         [("--replicas", options.replicas), ("--nodes", options.nodes), ("--nats", options.nats), ("--base-port", base)]
@@ -289,8 +287,7 @@ impl Cluster {
         let data = self.folder.path().join("data");
         let log = File::options().create(true).append(true).open(data.join("logs").join(format!("{id}.log")));
         let log = log.expect("a log file");
-        let mut command = Command::new(binary());
-        without_own_settings(&mut command);
+        let mut command = program();
         command
             .arg("replica")
             .env("HEARTH_NATS_URL", self.nats_url())

@@ -26,7 +26,7 @@ pub use events::{Event, Events};
 pub use mcp::{Answer, Mcp};
 pub use node::{NODE_TOKEN, Node};
 pub use persistent::Persistent;
-pub use program::binary;
+pub use program::{binary, program};
 pub use proxy::Proxy;
 pub use receiver::Receiver;
 pub use reply::Reply;

@@ -27,6 +27,13 @@ fn build() -> PathBuf {
     target.join("debug/hearth")
 }
 
+/// The program, without the tester's own settings.
+pub fn program() -> Command {
+    let mut command = Command::new(binary());
+    without_own_settings(&mut command);
+    command
+}
+
 /// The tester's own settings must not reach the program.
 pub(crate) fn without_own_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {

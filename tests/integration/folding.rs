@@ -1,9 +1,8 @@
 //! Long runs: what a snapshot made superfluous is removed, and nothing that is asked for is lost.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
-use hearth_tests::{ADMIN, Api, Event, Options, Server, binary, eventually, mock};
+use hearth_tests::{ADMIN, Api, Event, Options, Server, eventually, mock, program};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -113,7 +112,7 @@ async fn a_long_run_is_folded_and_nothing_that_is_asked_for_is_lost() {
     assert_eq!((closed[0].name.as_str(), closed.last().unwrap().name.as_str()), ("resync", "done"));
 
     server.terminate().await;
-    let doctor = Command::new(binary()).args(["doctor", "--data"]).arg(server.data()).output().unwrap();
+    let doctor = program().args(["doctor", "--data"]).arg(server.data()).output().unwrap();
     assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
 }
 

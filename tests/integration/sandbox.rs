@@ -171,7 +171,12 @@ async fn a_cancel_kills_the_command_and_the_session_stays_usable() {
     let server = server().await;
     let api = server.api();
     let id = api.open("dev/exec", &commands(json!({ "commands": ["true"] }))).await;
-    let turn = api.start(&id, &commands(json!({ "commands": ["echo begun > mark; sleep 887766"] }))).await;
+    let turn = api
+        .start(
+            &id,
+            &commands(json!({ "files": [{ "path": "mark", "content": "begun\n" }], "commands": ["sleep 887766"] })),
+        )
+        .await;
     eventually("the command runs", async || {
         let page = api.get("/v1/_sandboxes").await.ok();
         (page["sandboxes"][0]["running"].as_u64() > Some(0)).then_some(())
