@@ -187,3 +187,41 @@ async fn a_mock_prompt_with_unknown_or_wrong_fields_says_so() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_sandbox_that_no_definition_may_have_is_refused_at_an_open_too() {
+    let server = Server::start().await;
+    let api = server.api();
+    for sandbox in [
+        json!({ "workspace": "" }),
+        json!({ "workspace": "../up" }),
+        json!({ "image": " " }),
+        json!({ "network": "all" }),
+        json!({ "limits": { "tmpfs_mb": 0 } }),
+        json!({ "limits": { "mem_mb": 0 } }),
+        json!({ "limits": { "cpu": 0 } }),
+    ] {
+        for path in ["/v1/runs", "/v1/_resident"] {
+            let body = json!({ "agent": "mock", "prompt": "x", "sandbox": sandbox });
+            let error = api.post(path, body).await.refused(400, "invalid_argument");
+            assert!(error["message"].as_str().unwrap().contains("sandbox"), "{error}");
+        }
+    }
+    assert!(api.residents("").await.is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_read_is_refused_when_its_agent_is_made() {
+    let server = Server::start().await;
+    let api = server.api();
+    let agent = |code: &str| json!({ "name": "made", "description": "d", "system_prompt": "", "tools": [], "skills": [], "code": code });
+    let error =
+        api.post("/v1/agents", agent("function run(input) { return input +; }")).await.refused(400, "invalid_argument");
+    assert!(error["message"].as_str().unwrap().contains("code"), "{error}");
+    let deep = format!("function run(input) {{ return {}1{} }}", "(".repeat(100_000), ")".repeat(100_000));
+    api.post("/v1/agents", agent(&deep)).await.refused(400, "invalid_argument");
+    assert!(api.post("/v1/agents", agent("function run(input) { return input }")).await.status < 300);
+    assert_eq!(api.run("made", "said").await["output"], "said");
+    server.stop().await;
+}

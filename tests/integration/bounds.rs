@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use hearth_tests::{Options, Server, binary, eventually, mock};
+use hearth_tests::{Options, Server, eventually, mock, program};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -215,7 +215,7 @@ async fn a_full_disk_refuses_what_is_new_and_loses_nothing() {
         assert!(end["outcome"].is_string(), "{turn} was accepted and has no end");
     }
     server.terminate().await;
-    let doctor = Command::new(binary()).args(["doctor", "--data"]).arg(server.data()).output().unwrap();
+    let doctor = program().args(["doctor", "--data"]).arg(server.data()).output().unwrap();
     assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
     drop(server);
     drop(disk);

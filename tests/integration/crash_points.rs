@@ -309,3 +309,27 @@ async fn t29_a_send_whose_hand_over_fails_half_way_leaves_a_usable_resident() {
         server.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_run_of_a_session_that_was_closed_before_it_began_is_told_to_whoever_repeats_its_key() {
+    if !can_crash() {
+        return println!("skipped: this is no debug build, and cannot be told to end at an append");
+    }
+    // The first append lets the run join its session, the second would begin it.
+    let mut server = Options::default().variable(POINT, "after:1").start().await;
+    let api = server.api();
+    let body = |prompt: &str| json!({ "agent": "mock", "prompt": prompt, "session_id": "sess_chosen" });
+    let request = api.request("POST", "/v1/runs").header("idempotency-key", "first").json(&body("one"));
+    assert!(api.try_finish(request).await.is_err(), "the server has ended");
+    eventually("it has ended", async || server.has_ended().then_some(())).await;
+    server.set(POINT, None);
+    server.restart().await;
+    let second = api.post_with_key("/v1/runs", "second", body("two")).await.ok();
+    assert_eq!(second["output"], "two");
+    let first = api.post_with_key("/v1/runs", "first", body("one")).await;
+    assert!(first.is_replay());
+    let first = first.ok();
+    assert_eq!((first["state"].as_str(), first["outcome"].as_str()), (Some("closed"), Some("cancelled")), "{first}");
+    api.post_with_key("/v1/runs", "first", body("other")).await.refused(409, "conflict");
+    server.stop().await;
+}
