@@ -26,10 +26,12 @@ pub fn of(folder: &Path) -> Vec<Leftover> {
     let own = i32::try_from(std::process::id()).expect("a process id is positive");
     let entries = fs::read_dir("/proc").expect("/proc is there").filter_map(Result::ok);
     let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
-    pids.filter(|pid| *pid != own).filter_map(|pid| names(pid, &name)).collect()
+    // What is mounted for this process too is mounted for all, and says nothing about any of them.
+    let shared = fs::read_to_string("/proc/self/mountinfo").map_or(true, |mounts| mounts.contains(&name));
+    pids.filter(|pid| *pid != own).filter_map(|pid| names(pid, &name, !shared)).collect()
 }
 
-fn names(pid: i32, name: &str) -> Option<Leftover> {
+fn names(pid: i32, name: &str, by_mounts: bool) -> Option<Leftover> {
     let base = Path::new("/proc").join(pid.to_string());
     let read = |part: &str| {
         fs::read(base.join(part)).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
@@ -41,7 +43,8 @@ fn names(pid: i32, name: &str) -> Option<Leftover> {
     }
     let folder = fs::read_link(base.join("cwd")).map(|path| path.display().to_string()).unwrap_or_default();
     let line = read("cmdline").replace('\0', " ");
-    let places = [line.clone(), folder, read("environ"), read("mountinfo")];
+    let mounts = if by_mounts { read("mountinfo") } else { String::new() };
+    let places = [line.clone(), folder, read("environ"), mounts];
     places.iter().any(|place| place.contains(name)).then_some(Leftover { pid, line })
 }
 

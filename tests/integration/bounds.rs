@@ -217,6 +217,6 @@ async fn a_full_disk_refuses_what_is_new_and_loses_nothing() {
     server.terminate().await;
     let doctor = program().args(["doctor", "--data"]).arg(server.data()).output().unwrap();
     assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
-    drop(server);
     drop(disk);
+    drop(server);
 }
