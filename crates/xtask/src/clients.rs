@@ -102,6 +102,13 @@ impl Node {
             .map_err(|source| Failure::File { path: state.clone(), source })?
             .port();
         let mut command = Command::new(program);
+        // The tester's own settings must not reach the node.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if ["HEARTH_", "SANDBOX_", "OTEL_"].iter().any(|prefix| text.starts_with(prefix)) {
+                command.env_remove(&name);
+            }
+        }
         command
             .arg("node")
             .env("SANDBOX_AUTH_TOKEN", TOKEN)
