@@ -78,6 +78,12 @@ impl Server {
         drop(listener);
         let log = std::fs::File::create(folder.join("output.log")).map_err(file)?;
         let mut command = Command::new(program);
+        // The caller's own settings must not reach the server; `HEARTH_BIN` is none.
+        for (name, _) in std::env::vars_os() {
+            if ["HEARTH_", "SANDBOX_", "OTEL_"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+                command.env_remove(&name);
+            }
+        }
         command
             .args(["dev", "--listen", &format!("127.0.0.1:{port}"), "--data"])
             .arg(folder.join("data"))
