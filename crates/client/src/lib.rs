@@ -16,6 +16,7 @@ mod retry;
 mod runs;
 mod sse;
 mod stream;
+mod workspaces;
 
 pub use answer::{Answer, CancelReply, CloseReply, RunReply};
 pub use client::Client;

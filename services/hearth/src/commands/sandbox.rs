@@ -1,8 +1,10 @@
 //! `sandbox`: the sessions, cluster-wide.
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
 use hearth_types::{Isolation, SandboxScope, SandboxSpec};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pages::fetch;
 use super::view::{age, remaining, text};
@@ -16,7 +18,9 @@ use crate::screen::Screen;
   hearth sandbox ls
   hearth sandbox close sbx_…
   hearth sandbox close-run run_…
-  hearth sandbox override run_… --scope own")]
+  hearth sandbox override run_… --scope own
+  hearth sandbox workspaces
+  hearth sandbox export build build.tar")]
 pub struct SandboxArgs {
     #[command(subcommand)]
     command: SandboxCommand,
@@ -40,6 +44,49 @@ enum SandboxCommand {
     Close {
         /// The session
         session: String,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// List the durable workspaces: where they are, how big, used by whom
+    #[command(after_long_help = "Examples:
+  hearth sandbox workspaces
+  hearth --json sandbox workspaces | jq -r '.workspaces[].name'")]
+    Workspaces {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Write what a workspace holds to a tar archive
+    #[command(after_long_help = "Examples:
+  hearth sandbox export build build.tar
+  hearth sandbox export build - | tar t")]
+    Export {
+        /// The workspace
+        name: String,
+        /// The archive; `-` is the standard output
+        file: PathBuf,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Replace what a workspace holds by an uncompressed tar archive
+    #[command(after_long_help = "Examples:
+  hearth sandbox import build build.tar
+  tar c -C project . | hearth sandbox import build -")]
+    Import {
+        /// The workspace; it is made if it is not there
+        name: String,
+        /// The archive; `-` is the standard input
+        file: PathBuf,
+        #[command(flatten)]
+        connection: Connection,
+    },
+    /// Remove a workspace that no session has, with all it holds
+    #[command(after_long_help = "Examples:
+  hearth sandbox remove build")]
+    Remove {
+        /// The workspace
+        name: String,
         #[command(flatten)]
         connection: Connection,
     },
@@ -96,6 +143,25 @@ pub async fn sandbox(args: SandboxArgs, screen: &Screen) -> Result<Verdict, Fail
             let answer = connection.client(screen)?.close_sandbox(&session).await?;
             closed(screen, &answer, &format!("closed {session}"))?;
         }
+        SandboxCommand::Workspaces { paging, connection } => workspaces(&paging, &connection, screen).await?,
+        SandboxCommand::Export { name, file, connection } => {
+            export(&connection.client(screen)?, &name, &file, screen).await?;
+        }
+        SandboxCommand::Import { name, file, connection } => {
+            let client = connection.client(screen)?;
+            let answer = if file == Path::new("-") {
+                client.import_workspace(&name, tokio::io::stdin()).await?
+            } else {
+                let opened = tokio::fs::File::open(&file).await;
+                let opened = opened.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
+                client.import_workspace(&name, opened).await?
+            };
+            closed(screen, &answer, &format!("{name} holds {} files now", text(&answer, "files")))?;
+        }
+        SandboxCommand::Remove { name, connection } => {
+            let answer = connection.client(screen)?.delete_workspace(&name).await?;
+            closed(screen, &answer, &format!("removed {name}"))?;
+        }
         SandboxCommand::Override { run, scope, image, workspace, isolation, read_only, connection } => {
             let read_only = read_only.then_some(true);
             let spec = SandboxSpec { scope, isolation, image, workspace, read_only, ..SandboxSpec::default() };
@@ -112,6 +178,51 @@ pub async fn sandbox(args: SandboxArgs, screen: &Screen) -> Result<Verdict, Fail
         }
     }
     Ok(Verdict::Done)
+}
+
+async fn export(client: &hearth_client::Client, name: &str, file: &Path, screen: &Screen) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        client.export_workspace(name, &mut tokio::io::stdout()).await?;
+        return Ok(());
+    }
+    // Beside it first: an export that breaks off leaves nothing that looks like an archive.
+    let beside = file.with_extension("part");
+    let unwritable = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
+    let mut out = tokio::fs::File::create(&beside).await.map_err(unwritable)?;
+    let exported = client.export_workspace(name, &mut out).await;
+    let bytes = match exported {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            tokio::fs::remove_file(&beside).await.ok();
+            return Err(error.into());
+        }
+    };
+    tokio::fs::rename(&beside, file).await.map_err(unwritable)?;
+    let answer = json!({ "name": name, "file": file, "bytes": bytes });
+    closed(screen, &answer, &format!("wrote {bytes} bytes to {}", file.display()))
+}
+
+async fn workspaces(paging: &Paging, connection: &Connection, screen: &Screen) -> Result<(), Failure> {
+    let client = connection.client(screen)?;
+    let ask = |page: hearth_client::Page| {
+        let client = &client;
+        async move { client.list_workspaces(&page).await }
+    };
+    let listed = fetch(paging, "workspaces", ask).await?;
+    let now = listed.as_of();
+    let head = ["WORKSPACE", "TENANT", "NODE", "BYTES", "FILES", "LIMIT", "AGE", "SESSIONS"];
+    listed.show(screen, "no durable workspaces", &head, |row| {
+        vec![
+            text(row, "name"),
+            text(row, "tenant_id"),
+            text(row, "node"),
+            text(row, "size_bytes"),
+            text(row, "files"),
+            text(row, "limit_bytes"),
+            age(row, "created_at", now),
+            row["sessions"].as_array().map_or(0, Vec::len).to_string(),
+        ]
+    })
 }
 
 fn closed(screen: &Screen, answer: &Value, said: &str) -> Result<(), Failure> {
