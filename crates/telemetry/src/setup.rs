@@ -41,7 +41,7 @@ pub struct TelemetryOptions {
 
 impl TelemetryOptions {
     /// What `info` shows, without the chatter of the exporter and of idle connections.
-    pub const DEFAULT_LOG_FILTER: &'static str = "info,opentelemetry=warn,hyper=error";
+    pub const DEFAULT_LOG_FILTER: &'static str = "info,opentelemetry=warn,hyper=error,rmcp=off";
 }
 
 /// Why telemetry could not be set up.

@@ -37,6 +37,8 @@ const CONTRACT: &[(&str, &str)] = &[
     ("delete", "/v1/skills/{name}"),
     ("get", "/v1/_replicas"),
     ("post", "/v1/_replicas/{id}/drain"),
+    ("get", "/v1/_nodes"),
+    ("post", "/v1/_nodes/{id}/drain"),
     ("get", "/v1/_sandboxes"),
     ("post", "/v1/_sandboxes/{id}/close"),
     ("post", "/v1/_sandboxes/close_run"),
