@@ -18,7 +18,22 @@ pub(crate) fn decode_run(cursor: &str) -> Result<(Timestamp, RunId), Fault> {
     Ok((Timestamp::from_millis(ms), run_id))
 }
 
-/// The number of items before the page, for lists that keep their order.
+/// After the item at this place in the order of its list.
+pub(crate) fn encode_place(place: &str) -> String {
+    format!("p{}", hex::encode(place))
+}
+
+pub(crate) fn decode_place(cursor: &str) -> Result<String, Fault> {
+    let place = cursor.strip_prefix('p').and_then(|place| hex::decode(place).ok());
+    place.and_then(|place| String::from_utf8(place).ok()).ok_or_else(|| bad(cursor))
+}
+
+/// The place of what began at a time, in the order newest first.
+pub(crate) fn newest_first(at: Timestamp, id: impl std::fmt::Display) -> String {
+    format!("{:016x}{id}", i64::MAX - at.as_millis().max(0))
+}
+
+/// The number of items before the page, for what is only ever added to at its end.
 pub(crate) fn decode_offset(cursor: Option<&str>) -> Result<usize, Fault> {
     match cursor {
         None => Ok(0),
@@ -42,5 +57,15 @@ mod tests {
             assert!(decode_run(bad).is_err(), "{bad}");
         }
         assert!(decode_offset(Some("5")).is_err());
+        assert_eq!(decode_place(&encode_place("chat/ä")).unwrap(), "chat/ä");
+        for bad in ["", "5", "px", "p1", "pff"] {
+            assert!(decode_place(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_newer_comes_first() {
+        let place = |ms| newest_first(Timestamp::from_millis(ms), "x");
+        assert!(place(1_764_511_200_007) < place(1_764_511_200_006) && place(5) < place(0));
     }
 }

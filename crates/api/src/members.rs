@@ -17,8 +17,8 @@ impl Hearth {
         let own = self.residents().row();
         rows.retain(|row| row.replica != own.replica);
         rows.push(own);
-        rows.sort_by(|a, b| a.replica.cmp(&b.replica));
-        let mut listing = self.paged(rows.into_iter().map(ReplicaView::from).collect(), &page)?;
+        let views = rows.into_iter().map(ReplicaView::from).collect();
+        let mut listing = self.paged(views, &page, |replica| replica.replica_id.to_string())?;
         listing.partial = partial;
         Ok(listing)
     }
@@ -36,9 +36,8 @@ impl Hearth {
     /// The sessions that the caller may see, newest first.
     pub async fn list_sandboxes(&self, caller: &Caller, page: Page) -> Result<Listing<SessionRow>, Fault> {
         let (rows, partial) = self.deps.sandboxes.list_some().await?;
-        let mut rows = self.visible_sandboxes(caller, rows).await?;
-        rows.sort_by(|a, b| b.created_at.cmp(&a.created_at).then_with(|| b.session_id.cmp(&a.session_id)));
-        let mut listing = self.paged(rows, &page)?;
+        let rows = self.visible_sandboxes(caller, rows).await?;
+        let mut listing = self.paged(rows, &page, |row| cursor::newest_first(row.created_at, &row.session_id))?;
         listing.partial = partial;
         Ok(listing)
     }
@@ -64,11 +63,20 @@ impl Hearth {
     pub async fn close_sandbox(&self, caller: &Caller, session: &str) -> Result<(), Fault> {
         let session_id =
             SandboxId::parse(session).map_err(|error| Fault::invalid("session_id", session, &error.to_string()))?;
-        let rows = self.visible_sandboxes(caller, self.deps.sandboxes.list_all().await?).await?;
-        let Some(row) = rows.into_iter().find(|row| row.session_id == session_id) else {
-            return Err(Fault::not_found());
+        let rows = self.deps.sandboxes.list_all().await?;
+        let tenant = &caller.principal.tenant;
+        let others = rows.iter().any(|row| row.session_id == session_id && row.principal == *tenant);
+        let rows = self.visible_sandboxes(caller, rows).await?;
+        // One that is closed is listed no more; its node still knows whose it was.
+        let owner = match rows.into_iter().find(|row| row.session_id == session_id) {
+            Some(row) => SandboxCaller { principal: row.principal, root_run: row.root_run_id, ..Default::default() },
+            None if others => {
+                let message = "the session belongs to another subject; only an operator may close it";
+                return Err(Fault::new(FaultCode::PermissionDenied, message));
+            }
+            None if caller.principal.role == Role::Member => return Err(Fault::not_found()),
+            None => SandboxCaller { principal: tenant.clone(), ..Default::default() },
         };
-        let owner = SandboxCaller { principal: row.principal, root_run: row.root_run_id, ..SandboxCaller::default() };
         self.deps.sandboxes.close(&owner, SessionArgs { session_id }).await
     }
 
@@ -86,12 +94,22 @@ impl Hearth {
         Ok(self.deps.sandboxes.close_run(&owner, &root, false).await?.closed)
     }
 
-    pub(crate) fn paged<T>(&self, items: Vec<T>, page: &Page) -> Result<Listing<T>, Fault> {
+    /// A page of what is listed in the order of `place`, of which no two items have the same.
+    pub(crate) fn paged<T>(
+        &self,
+        mut items: Vec<T>,
+        page: &Page,
+        place: impl Fn(&T) -> String,
+    ) -> Result<Listing<T>, Fault> {
         let limit = check::page_limit(page.limit)? as usize;
-        let skip = cursor::decode_offset(page.cursor.as_deref())?;
-        let total = items.len();
-        let items: Vec<T> = items.into_iter().skip(skip).take(limit).collect();
-        let next_cursor = (skip + items.len() < total).then(|| cursor::encode_offset(skip + items.len()));
+        if let Some(cursor) = &page.cursor {
+            let after = cursor::decode_place(cursor)?;
+            items.retain(|item| place(item) > after);
+        }
+        items.sort_by_cached_key(&place);
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next_cursor = items.last().filter(|_| more).map(|item| cursor::encode_place(&place(item)));
         Ok(Listing { items, next_cursor, as_of: self.deps.clock.now(), partial: false })
     }
 }

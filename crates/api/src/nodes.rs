@@ -4,16 +4,16 @@ use hearth_registry::NodeRow;
 use hearth_types::{Fault, FaultCode, Role, check_id};
 
 use crate::answers::{Listing, NodeView};
-use crate::{Caller, Hearth, Page};
+use crate::{Caller, Hearth, Page, cursor};
 
 impl Hearth {
     /// The sandbox nodes, newest first.
     pub async fn list_nodes(&self, _caller: &Caller, page: Page) -> Result<Listing<NodeView>, Fault> {
         let rows = self.deps.registry.nodes().await;
         let partial = rows.is_err();
-        let mut rows = rows.unwrap_or_default();
-        rows.sort_by(|a, b| b.started_at.cmp(&a.started_at).then_with(|| a.node.cmp(&b.node)));
-        let mut listing = self.paged(rows.into_iter().map(NodeView::from).collect(), &page)?;
+        let views = rows.unwrap_or_default().into_iter().map(NodeView::from).collect();
+        let place = |node: &NodeView| cursor::newest_first(node.started_at, &node.node_id);
+        let mut listing = self.paged(views, &page, place)?;
         listing.partial = partial;
         Ok(listing)
     }

@@ -4,7 +4,7 @@ use hearth_sandbox::{Imported, TarStream, WorkspaceRow, Workspaces};
 use hearth_types::{Fault, FaultCode, Role, Tenant};
 
 use crate::answers::Listing;
-use crate::{Caller, Hearth, Page, check};
+use crate::{Caller, Hearth, Page, check, cursor};
 
 impl Hearth {
     fn workspaces(&self) -> Result<&dyn Workspaces, Fault> {
@@ -16,7 +16,9 @@ impl Hearth {
         let principal = &caller.principal;
         let only = (principal.role != Role::Admin).then_some(&principal.tenant);
         let rows = self.workspaces()?.list_workspaces(only).await?;
-        self.paged(rows, &page)
+        self.paged(rows, &page, |row| {
+            cursor::newest_first(row.created_at, format_args!("{}/{}/{}", row.tenant_id, row.name, row.node))
+        })
     }
 
     pub async fn get_workspace(&self, caller: &Caller, name: &str) -> Result<WorkspaceRow, Fault> {

@@ -44,9 +44,9 @@ pub async fn doctor(args: DoctorArgs, screen: &Screen) -> Result<Verdict, Failur
     }
     let (report, unreadable) = match examine(&journal).await {
         Ok(report) => (report, None),
-        Err(error) => (Report::default(), Some(error.to_string())),
+        Err(error) => (Report::default(), Some(error)),
     };
-    show(screen, &data, &report, unreadable.as_deref())?;
+    show(screen, &data, &report, unreadable.as_ref())?;
     Ok(if report.is_clean() && unreadable.is_none() { Verdict::Done } else { Verdict::Failed })
 }
 
@@ -61,17 +61,27 @@ What to do:
   3. For the others restore journal.db, with its -wal and -shm, from a backup taken before the damage;
      what was accepted since then is lost.";
 
-fn show(screen: &Screen, data: &Path, report: &Report, unreadable: Option<&str>) -> Result<(), Failure> {
+const NOT_LOOKED_AT: &str = "\
+Nothing was looked at, and nothing says that anything is damaged. Stop the server that uses the folder, or run this as
+a user who may read and write it; then ask again.";
+
+fn show(
+    screen: &Screen,
+    data: &Path,
+    report: &Report,
+    unreadable: Option<&hearth_journal::Error>,
+) -> Result<(), Failure> {
     if screen.json() {
         return screen.document(&json!({
             "data": data.display().to_string(),
             "logs": report.logs, "frames": report.frames, "heads": report.heads,
-            "findings": report.findings, "further": report.further, "unreadable": unreadable,
+            "findings": report.findings, "further": report.further, "unreadable": unreadable.map(ToString::to_string),
         }));
     }
     if let Some(reason) = unreadable {
         screen.line(&format!("the journal cannot be opened: {reason}"))?;
-        return screen.line(ADVICE);
+        let damaged = matches!(reason, hearth_journal::Error::Corrupt { .. });
+        return screen.line(if damaged { ADVICE } else { NOT_LOOKED_AT });
     }
     for finding in &report.findings {
         screen.line(&format!("{}: {}", finding.place, finding.what))?;

@@ -55,8 +55,7 @@ impl Hearth {
         let mut views: Vec<AgentView> =
             self.deps.catalogue.agents().map(|(origin, agent)| view(agent, origin)).collect();
         views.extend(dynamic.agents.values().map(|agent| view(agent, Origin::Dynamic)));
-        views.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
-        self.paged(views, &page)
+        self.paged(views, &page, |view| view.definition.name.clone())
     }
 
     pub async fn get_agent(&self, caller: &Caller, name: &str) -> Result<AgentView, Fault> {

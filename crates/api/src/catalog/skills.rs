@@ -41,8 +41,7 @@ impl Hearth {
         let mut views: Vec<SkillView> =
             self.deps.catalogue.skills().map(|skill| SkillView::new(skill, "bundled")).collect();
         views.extend(dynamic.skills.values().map(|skill| SkillView::new(skill, "dynamic")));
-        views.sort_by(|a, b| a.skill.name.cmp(&b.skill.name));
-        self.paged(views, &page)
+        self.paged(views, &page, |view| view.skill.name.clone())
     }
 
     pub async fn get_skill(&self, caller: &Caller, name: &str) -> Result<SkillView, Fault> {

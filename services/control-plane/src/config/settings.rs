@@ -212,8 +212,9 @@ fn not_empty(text: &str) -> Option<String> {
     (!text.trim().is_empty()).then(|| text.to_owned())
 }
 
+/// From the root of the file system: containers and processes with other working folders are told of it.
 fn path(text: &str) -> Option<PathBuf> {
-    not_empty(text).map(PathBuf::from)
+    std::path::absolute(not_empty(text)?).ok()
 }
 
 fn token(text: &str) -> Option<Secret> {
