@@ -125,6 +125,8 @@ async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) ->
     let Some(owner) = request.extensions().get::<Owner>().cloned() else {
         return refuse(&Fault::internal("the request does not say whose it is"));
     };
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
     let (method, named) = (request.method().clone(), session_of(request.headers()));
     let held = match front.hold(&request, named.as_deref(), &owner) {
         Ok(held) => held,
@@ -146,7 +148,7 @@ async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) ->
     {
         front.sessions.forget(&named);
     }
-    let response = told(response).await;
+    let response = told(response, is_json).await;
     let stop = (method == Method::GET).then(|| front.stop.clone());
     carry(response, held, stop)
 }
@@ -223,8 +225,12 @@ pub fn refuse(fault: &Fault) -> Response {
 }
 
 /// The protocol's own refusals are plain text; here they become what every refusal looks like.
-async fn told(response: Response) -> Response {
-    let status = response.status();
+async fn told(response: Response, is_json: bool) -> Response {
+    let status = match response.status() {
+        // It says so of JSON that cannot be read, too.
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => StatusCode::BAD_REQUEST,
+        status => status,
+    };
     if !status.is_client_error() || response.headers().contains_key(header::CONTENT_TYPE) {
         return response;
     }

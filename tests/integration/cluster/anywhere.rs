@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use hearth_tests::{Cluster, ClusterOptions, eventually, mock};
+use hearth_tests::{Cluster, ClusterOptions, eventually, mock, program};
 use serde_json::{Value, json};
 
 use super::{ends, lineage, owner, start_at};
@@ -258,5 +258,20 @@ async fn t39_a_turn_goes_on_when_its_client_at_another_replica_goes_away() {
         .await;
         assert!(in_flight("hearth_turns_running").is_some_and(|line| line.ends_with(" 0")), "{text}");
     }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_cluster_on_the_same_folder_is_refused_and_the_first_goes_on() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let data = cluster.folder().join("data");
+    let mut second = program();
+    second.args(["cluster", "up", "--base-port", "1024", "--data"]).arg(&data);
+    let refused = tokio::task::spawn_blocking(move || second.output().unwrap()).await.unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && told.contains("a cluster is up"), "{told}");
+    cluster.kill("replica-0").await;
+    cluster.restart("replica-0").await;
+    assert_eq!(cluster.api(0).run("mock", "still here").await["output"], "still here");
     cluster.stop().await;
 }

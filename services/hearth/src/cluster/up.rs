@@ -1,6 +1,7 @@
 //! `cluster up`: starts everything, says where it is, and takes it down at the end.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -64,6 +65,7 @@ pub async fn up(args: UpArgs, screen: &Screen) -> Result<Verdict, Failure> {
     };
     std::fs::create_dir_all(&args.data)?;
     let data = args.data.canonicalize()?;
+    let _alone = hold(&data)?;
     let layout = Layout { data, base: args.base_port, nats_servers: args.nats };
     let stop = stop_signals().map_err(|error| Failure::failed(error.to_string()))?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, layout.control_port())).await.map_err(|error| {
@@ -94,6 +96,19 @@ pub async fn up(args: UpArgs, screen: &Screen) -> Result<Verdict, Failure> {
     cluster.end().await;
     std::fs::remove_file(control_file(&layout.data)).ok();
     result.map(|()| Verdict::Done)
+}
+
+/// Two clusters on one folder would write to one journal. The kernel gives it free with this process.
+fn hold(data: &Path) -> Result<File, Failure> {
+    let file = File::create(data.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+        Err(TryLockError::WouldBlock) => {
+            let folder = data.display();
+            Err(Failure::failed(format!("a cluster is up on {folder} already; choose another --data, or end that one")))
+        }
+    }
 }
 
 struct Cluster {
