@@ -12,8 +12,8 @@ use crate::{process, setup};
 /// it directly and it can take down what it started.
 pub fn run(root: &Path, args: &[String]) -> Result<(), Failure> {
     let folder = setup::stores(root);
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.current_dir(root).args(["build", "--locked", "--release", "-p", "hearth", "-p", "hearth-load"]);
+    let mut build = process::cargo(root);
+    build.args(["build", "--locked", "--release", "-p", "hearth", "-p", "hearth-load"]);
     process::run(&mut build)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder));
     let release = target.join("release");

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::failure::Failure;
+use crate::process::{self, cargo};
 use crate::stopwatch::Stopwatch;
-use crate::{layers, process, setup, tidy};
+use crate::{layers, setup, tidy};
 
 pub fn run(root: &Path) -> Result<(), Failure> {
     let mut watch = Stopwatch::default();
@@ -43,12 +44,6 @@ pub fn run(root: &Path) -> Result<(), Failure> {
         (Ok(()), true) => Ok(()),
         _ => Err(Failure::Tests),
     }
-}
-
-fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root);
-    command
 }
 
 fn tests(root: &Path) -> Command {

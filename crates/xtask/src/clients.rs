@@ -44,8 +44,7 @@ pub(crate) fn program(root: &Path) -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os("HEARTH_BIN") {
         return Ok(path.into());
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    process::run(Command::new(cargo).current_dir(root).args(["build", "--quiet", "--package", "hearth"]))?;
+    process::run(process::cargo(root).args(["build", "--quiet", "--package", "hearth"]))?;
     Ok(root.join("target/debug/hearth"))
 }
 

@@ -3,7 +3,6 @@
 //! The table is the layout of the project; a crate that is not in it has no level and is a fault.
 
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::Value;
 
@@ -54,8 +53,8 @@ const IMPURE: [&str; 9] =
     ["tokio", "ractor", "axum", "reqwest", "bollard", "rusqlite", "tracing", "prometheus", "hearth-telemetry"];
 
 pub fn run(root: &Path) -> Result<(), Failure> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
+    let mut command = process::cargo(root);
+    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
     let text = process::output(&mut command)?;
     let metadata: Value = serde_json::from_str(&text)
         .map_err(|error| Failure::Output { line: process::line(&command), reason: error.to_string() })?;

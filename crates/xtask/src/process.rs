@@ -1,6 +1,7 @@
 //! Running other programs: nothing reads from standard input, and what they print is passed on.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
@@ -11,6 +12,20 @@ pub fn line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(args);
     words.join(" ")
+}
+
+/// Cargo, as a shell in that folder would start it.
+pub fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    // What cargo has told this process about itself: build scripts that look at it would run anew.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// Runs to the end, with this process's output.
