@@ -123,3 +123,27 @@ async fn the_replica_that_owns_a_run_is_in_the_list_of_replicas() {
     assert!(owner.is_string() && known.iter().any(names), "{owner} in {replicas}");
     server.stop().await;
 }
+
+#[tokio::test]
+async fn pages_of_names_repeat_and_miss_nothing_while_names_are_added() {
+    let server = Server::start().await;
+    let api = server.api();
+    let make = async |name: &str| {
+        api.post("/v1/skills", json!({ "name": name, "description": "d", "body": "b" })).await;
+    };
+    let names = |page: &Value| -> Vec<String> {
+        page["skills"].as_array().unwrap().iter().map(|skill| skill["name"].as_str().unwrap().to_owned()).collect()
+    };
+    for name in ["b", "d", "f"] {
+        make(name).await;
+    }
+    let first = api.get("/v1/skills?limit=2").await.ok();
+    assert_eq!(names(&first), ["b", "d"]);
+    // One before the place of the cursor, one after.
+    make("a").await;
+    make("e").await;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let second = api.get(&format!("/v1/skills?limit=2&cursor={cursor}")).await.ok();
+    assert_eq!((names(&second), second["next_cursor"].is_null()), (vec!["e".to_owned(), "f".to_owned()], true));
+    server.stop().await;
+}

@@ -237,7 +237,11 @@ async fn the_operator_closes_sessions_by_id_and_by_run() {
     let open = || async { api.open("dev/exec", &commands(json!({ "commands": ["true"] }))).await };
     let (first, second) = (open().await, open().await);
     let session = decoded(&api.poll(&first).await)["session_id"].as_str().unwrap().to_owned();
-    api.post(&format!("/v1/_sandboxes/{session}/close"), json!({})).await.ok();
+    for _ in 0..2 {
+        let closed = api.post(&format!("/v1/_sandboxes/{session}/close"), json!({})).await.ok();
+        assert_eq!(closed["state"], "closed", "closed once, and closed for whoever repeats it");
+    }
+    api.post("/v1/_sandboxes/sbx_unknown/close", json!({})).await.refused(404, "not_found");
     assert_eq!(sessions(&api).await, 1);
     let closed = api.post("/v1/_sandboxes/close_run", json!({ "root_run_id": second })).await.ok();
     assert_eq!(closed["closed"], 1);
