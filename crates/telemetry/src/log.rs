@@ -56,8 +56,8 @@ impl<W> LogLayer<W> {
     }
 }
 
-/// The fields of one span.
-struct SpanFields(Map<String, Value>);
+/// The fields of one span. Of most spans no line is ever written: they are kept as they come.
+struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S, W> Layer<S> for LogLayer<W>
 where
@@ -88,15 +88,19 @@ where
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut own = Fields::default();
         event.record(&mut own);
-        let innermost = context.event_span(event).map(|span| span.id());
+        let innermost = context.event_span(event);
         let mut around = context.event_scope(event).map(fields_around).unwrap_or_default();
-        if let Some((trace_id, span_id)) = innermost.and_then(|id| self.ids_of(&id)) {
-            around.insert(field::TRACE_ID.to_owned(), trace_id.into());
-            around.insert(field::SPAN_ID.to_owned(), span_id.into());
+        if let Some(span) = innermost {
+            if let Some((trace_id, span_id)) = self.ids_of(&span.id()) {
+                around.insert(field::TRACE_ID.to_owned(), trace_id.into());
+                around.insert(field::SPAN_ID.to_owned(), span_id.into());
+            } else if let Some(trace) = crate::trace::carried(&span) {
+                around.insert(field::TRACE_ID.to_owned(), trace.trace_id().into());
+            }
         }
         let line = match self.format {
-            LogFormat::Json => json_line(event, own.0, around),
-            LogFormat::Text => text_line(event, own.0, around),
+            LogFormat::Json => json_line(event, own.named(), around),
+            LogFormat::Text => text_line(event, own.named(), around),
         };
         // Nobody is left to be told that the log itself cannot be written.
         self.writer.make_writer_for(event.metadata()).write_all(line.as_bytes()).ok();
@@ -108,7 +112,7 @@ fn fields_around<'a, R: LookupSpan<'a>>(scope: Scope<'a, R>) -> Map<String, Valu
     let mut fields = Map::new();
     for span in scope.from_root() {
         if let Some(known) = span.extensions().get::<SpanFields>() {
-            fields.extend(known.0.clone());
+            fields.extend(known.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         }
     }
     // What the layer of traces reads is no news to readers of logs.
@@ -165,11 +169,15 @@ fn quoted(value: &Value) -> String {
 
 /// Collects fields as JSON values.
 #[derive(Default)]
-struct Fields(Map<String, Value>);
+struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
+    fn named(self) -> Map<String, Value> {
+        self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     fn insert(&mut self, field: &Field, value: Value) {
-        self.0.insert(field.name().to_owned(), value);
+        self.0.push((field.name(), value));
     }
 }
 

@@ -35,7 +35,7 @@ pub struct TelemetryOptions {
     /// Directives such as `info,hearth_engine=debug`.
     pub log_filter: String,
     /// Base address of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`. Absent: nothing is
-    /// exported, and trace ids are still made and handed on.
+    /// exported, and trace ids are still made, logged and handed on.
     pub otlp_endpoint: Option<String>,
 }
 
@@ -63,12 +63,13 @@ pub enum Error {
 #[must_use = "dropping the guard ends the export of traces"]
 #[derive(Debug)]
 pub struct Guard {
-    provider: SdkTracerProvider,
+    provider: Option<SdkTracerProvider>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Err(error) = self.provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
+        let shut_down = self.provider.as_ref().map(|provider| provider.shutdown_with_timeout(FLUSH_TIMEOUT));
+        if let Some(Err(error)) = shut_down {
             tracing::warn!(%error, "the last spans were not exported");
         }
     }
@@ -82,15 +83,17 @@ pub fn init(options: &TelemetryOptions) -> Result<Guard, Error> {
     let filter = EnvFilter::builder()
         .parse(&options.log_filter)
         .map_err(|source| Error::Filter { filter: options.log_filter.clone(), source })?;
-    let provider = provider(options)?;
-    let traces = tracing_opentelemetry::layer()
-        .with_tracer(provider.tracer("hearth"))
-        // Spans have one parent by structure; the ambient context of OpenTelemetry would be a second truth.
-        .with_context_activation(false)
-        .with_tracked_inactivity(false)
-        .with_threads(false)
-        .with_location(false)
-        .with_filter(own_spans_and_events());
+    let provider = options.otlp_endpoint.as_deref().map(|endpoint| provider(options, endpoint)).transpose()?;
+    let traces = provider.as_ref().map(|provider| {
+        tracing_opentelemetry::layer()
+            .with_tracer(provider.tracer("hearth"))
+            // Spans have one parent by structure; the ambient context of OpenTelemetry would be a second truth.
+            .with_context_activation(false)
+            .with_tracked_inactivity(false)
+            .with_threads(false)
+            .with_location(false)
+            .with_filter(own_spans_and_events())
+    });
     // The spans are let in whatever the filter says: a warning, too, names its run and trace.
     let logs = LogLayer::new(options.log_format, std::io::stderr).with_filter(filter.or(own_spans()));
     Registry::default().with(traces).with(logs).try_init().map_err(|_| Error::AlreadySet)?;
@@ -115,12 +118,11 @@ fn is_own_span(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && is_own(metadata)
 }
 
-fn provider(options: &TelemetryOptions) -> Result<SdkTracerProvider, Error> {
+fn provider(options: &TelemetryOptions, endpoint: &str) -> Result<SdkTracerProvider, Error> {
     let builder = SdkTracerProvider::builder()
         .with_resource(resource(options))
         // A caller that does not sample its trace is followed.
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)));
-    let Some(endpoint) = &options.otlp_endpoint else { return Ok(builder.build()) };
     // Where another part of the program asks the same HTTP library for TLS, a client cannot be made
     // without a provider of ciphers, though this one speaks plain HTTP. Whoever comes first sets it.
     rustls::crypto::ring::default_provider().install_default().ok();

@@ -1,10 +1,16 @@
 //! Carrying the trace context between spans, headers and journals.
+//!
+//! Where traces are exported, spans have ids of their own in them. Where they are not, the layer that
+//! makes those would cost a call a tenth of its time for nothing: then a span just carries the context
+//! of its caller, so that the trace id goes on through logs, journals and headers all the same.
 
 use hearth_types::TraceContext;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::Registry;
+use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use crate::names::field;
 
@@ -24,13 +30,30 @@ fn span_context_from(trace: &TraceContext) -> Option<SpanContext> {
     Some(SpanContext::new(trace_id, span_id, TraceFlags::new(flags), true, TraceState::default()))
 }
 
-/// The context of a span that was made here, to hand on; `None` where no traces are set up.
+/// What a span carries whose ids nobody would see.
+struct Carried(TraceContext);
+
+/// What the span carries, or the nearest around it.
+pub(crate) fn carried<'a, R: LookupSpan<'a>>(span: &SpanRef<'a, R>) -> Option<TraceContext> {
+    span.scope().find_map(|span| span.extensions().get::<Carried>().map(|carried| carried.0.clone()))
+}
+
+/// Does something with the registry's side of a span; nothing where there is no registry.
+fn at<T>(span: &Span, act: impl FnOnce(SpanRef<'_, Registry>) -> Option<T>) -> Option<T> {
+    let acted = span.with_subscriber(|(id, dispatch)| {
+        let registry = dispatch.downcast_ref::<Registry>()?;
+        act(registry.span(id)?)
+    });
+    acted.flatten()
+}
+
+/// The context of a span that was made here, to hand on; `None` for one without.
 pub fn trace_of(span: &Span) -> Option<TraceContext> {
     let context = span.context();
     let otel_span = context.span();
     let here = otel_span.span_context();
     if !here.is_valid() {
-        return None;
+        return at(span, |span| carried(&span));
     }
     // Only the sampled flag is defined; the header's other bits must be sent as zero.
     let flags = u8::from(here.is_sampled());
@@ -45,29 +68,34 @@ pub fn current_trace() -> Option<TraceContext> {
 /// Makes a remote span the parent of `span`. To be called before the span is entered: a span that
 /// was looked at has its ids already, and keeps them.
 pub fn set_parent(span: &Span, trace: &TraceContext) {
-    if let Err(error) = span.set_parent(context_from(trace)) {
-        // Without traces, or where the level of the span is switched off, there is nothing to join.
-        tracing::trace!(%error, "a span did not join the trace of its caller");
+    if span.set_parent(context_from(trace)).is_err() {
+        // A span whose level is switched off has no place for it either.
+        at(span, |span| span.extensions_mut().replace(Carried(trace.clone())));
     }
 }
 
 /// Gives a span its parent, if there is one, and tells the context to hand on. There is always one:
-/// without traces it is the caller's own, or a fresh one.
+/// where traces are not exported it is the caller's own, or a fresh one.
 pub fn adopt(span: &Span, parent: Option<&TraceContext>) -> TraceContext {
     if let Some(parent) = parent {
         set_parent(span, parent);
     }
-    let trace = trace_of(span).or_else(|| parent.cloned()).unwrap_or_else(fresh_trace);
+    let trace = trace_of(span).or_else(|| parent.cloned()).unwrap_or_else(|| {
+        let fresh = fresh_trace();
+        set_parent(span, &fresh);
+        fresh
+    });
     span.record(field::TRACE_ID, trace.trace_id());
     trace
 }
 
-/// A context that no span has, for where traces are not set up.
+/// A context that no span has, for where traces are not exported. It is marked as sampled, so that
+/// whoever does export further down does not leave it out.
 pub fn fresh_trace() -> TraceContext {
     let ids = RandomIdGenerator::default();
     loop {
         // All zero is the one value that is not an id.
-        let header = format!("00-{:032x}-{:016x}-00", ids.new_trace_id(), ids.new_span_id());
+        let header = format!("00-{:032x}-{:016x}-01", ids.new_trace_id(), ids.new_span_id());
         if let Some(trace) = TraceContext::parse(&header) {
             return trace;
         }
@@ -123,5 +151,18 @@ mod tests {
         assert_eq!(adopt(&Span::none(), Some(&parent)), parent);
         assert_ne!(adopt(&Span::none(), None).trace_id(), adopt(&Span::none(), None).trace_id());
         assert_eq!(current_trace(), None);
+    }
+
+    #[test]
+    fn where_nothing_is_exported_the_spans_within_carry_the_trace_of_the_outer() {
+        tracing::subscriber::with_default(tracing_subscriber::registry(), || {
+            let parent = TraceContext::parse(PARENT).unwrap();
+            let (outer, other) = (info_span!("outer"), info_span!("other"));
+            assert_eq!(adopt(&outer, Some(&parent)), parent);
+            let fresh = adopt(&other, None);
+            outer.in_scope(|| info_span!("inner").in_scope(|| assert_eq!(current_trace(), Some(parent.clone()))));
+            other.in_scope(|| assert_eq!(current_trace(), Some(fresh)));
+            assert_eq!(current_trace(), None);
+        });
     }
 }
