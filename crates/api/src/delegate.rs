@@ -11,6 +11,7 @@ use hearth_types::{
     Envelope, Fault, FaultCode, InputMode, Principal, Role, RunId, SandboxSpec, TurnId, TurnOutcome, limits,
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::residents::ChildWishes;
 use crate::start::Begun;
@@ -219,7 +220,14 @@ impl Hearth {
             key: Some(key),
             trace: hearth_telemetry::current_trace().or_else(|| context.trace.clone()),
         };
-        let accepted = self.residents().accept(&head.run_id, accept).await?;
-        self.await_for(&head.run_id, &accepted.turn_id, wait).await
+        let (begun, most) = (Instant::now(), wait.unwrap_or(Duration::MAX));
+        let (accepted, ended) = self.residents().accept_and_wait(&head.run_id, accept, most).await?;
+        match ended {
+            Some(envelope) => Ok(envelope),
+            None => {
+                let rest = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
+                self.await_for(&head.run_id, &accepted.turn_id, rest).await
+            }
+        }
     }
 }

@@ -9,6 +9,8 @@ use hearth_types::{
     AgentDefinition, CallId, Envelope, Fault, InputMode, Isolation, RunId, SandboxSpec, SessionId, TraceContext, TurnId,
 };
 
+use tokio::time::Instant;
+
 use crate::answers::{Answer, Listing, ResidentView};
 use crate::hearth::parse_run_id;
 use crate::runs::body_of;
@@ -132,8 +134,15 @@ impl Hearth {
         check::prompt("prompt", &request.prompt)?;
         let wait = check::wait("timeout_ms", request.timeout_ms)?;
         let head = self.identify(caller, run).await?;
-        let accepted = self.accept(caller, &head.run_id, request.prompt, InputMode::Queue).await?;
-        let envelope = self.await_for(&head.run_id, &accepted.turn_id, wait).await?;
+        let (begun, most) = (Instant::now(), wait.unwrap_or(Duration::MAX));
+        let (accepted, ended) = self.accept(caller, &head.run_id, request.prompt, InputMode::Queue, most).await?;
+        let envelope = match ended {
+            Some(envelope) => envelope,
+            None => {
+                let rest = wait.map(|wait| wait.saturating_sub(begun.elapsed()));
+                self.await_for(&head.run_id, &accepted.turn_id, rest).await?
+            }
+        };
         Ok(Answer { body: envelope, replayed: accepted.replayed })
     }
 

@@ -1,8 +1,11 @@
 //! Runs: create, get, list, input.
 
+use std::time::Duration;
+
 use hearth_journal::{HeadQuery, RunHead};
+use hearth_residency::Accepted;
 use hearth_run_core::{Accept, HeadBody};
-use hearth_types::{Fault, InputMode, RunId, SessionId, TurnId};
+use hearth_types::{Envelope, Fault, InputMode, RunId, SessionId, TurnId};
 
 use crate::answers::{Answer, InputAnswer, LastTurn, Listing, RunAnswer, RunView};
 use crate::start::{Begun, Wishes};
@@ -172,23 +175,27 @@ impl Hearth {
     pub async fn input(&self, caller: &Caller, run: &str, request: Input) -> Result<Answer<InputAnswer>, Fault> {
         check::prompt("text", &request.text)?;
         let head = self.run_for(caller, run).await?;
-        let accepted = self.accept(caller, &head.run_id, request.text, request.mode).await?;
+        let (accepted, _) = self.accept(caller, &head.run_id, request.text, request.mode, Duration::ZERO).await?;
         let delivered = if accepted.queued { "queued" } else { "now" };
         let body = InputAnswer { run_id: head.run_id, turn_id: accepted.turn_id, delivered };
         Ok(Answer { body, replayed: accepted.replayed })
     }
 
+    /// Accepts an input; with the turn's envelope where it was known at once that the turn has ended. No longer
+    /// than `wait` is waited for that.
     pub(crate) async fn accept(
         &self,
         caller: &Caller,
         run_id: &RunId,
         prompt: String,
         mode: InputMode,
-    ) -> Result<hearth_residency::Accepted, Fault> {
+        wait: Duration,
+    ) -> Result<(Accepted, Option<Envelope>), Fault> {
         let key = Self::key_for_once(caller);
         let turn_id = TurnId::derive(&["turn", run_id.as_str(), &key.id]);
         let trace = hearth_telemetry::current_trace().or_else(|| caller.trace.clone());
-        Ok(self.residents().accept(run_id, Accept { turn_id, prompt, mode, key: Some(key), trace }).await?)
+        let accept = Accept { turn_id, prompt, mode, key: Some(key), trace };
+        Ok(self.residents().accept_and_wait(run_id, accept, wait).await?)
     }
 }
 
@@ -213,7 +220,7 @@ fn resident_state(owner: Option<&hearth_types::ReplicaId>) -> &'static str {
 }
 
 pub(crate) fn body_of(head: &RunHead) -> Result<HeadBody, Fault> {
-    serde_json::from_value(head.body.clone()).map_err(|error| {
+    head.body.read().map_err(|error| {
         tracing::error!(run_id = %head.run_id, %error, "an index row cannot be read");
         Fault::internal("an index row cannot be read")
     })

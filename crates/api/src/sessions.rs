@@ -3,6 +3,8 @@
 //! A session that a run starts by itself has no log of its own: its id leads to the run. A log begins
 //! when a second run joins, or when a caller chose the id; the log's fence decides who joins.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, LogKey, Position, RunHead};
 use hearth_residency::{Created, Error};
@@ -209,8 +211,8 @@ impl Hearth {
                     "the session's live run is of another agent; leave `agent` out, or close that run first",
                 ));
             }
-            match self.accept(caller, &head.run_id, request.prompt.clone(), InputMode::Queue).await {
-                Ok(accepted) => {
+            match self.accept(caller, &head.run_id, request.prompt.clone(), InputMode::Queue, Duration::ZERO).await {
+                Ok((accepted, _)) => {
                     let replayed = accepted.replayed;
                     return Ok(Begun { run_id: head.run_id.clone(), turn_id: accepted.turn_id, replayed });
                 }

@@ -124,6 +124,10 @@ impl Bus for LocalBus {
         Ok(())
     }
 
+    fn may_be_heard(&self, subject: &Subject) -> bool {
+        self.topics().by_subject.contains_key(subject)
+    }
+
     async fn subscribe(&self, subject: &Subject) -> Result<Subscription, Error> {
         let (sender, messages) = mpsc::channel(self.options.subscriber_buffer.get());
         let dropped = Arc::new(AtomicU64::new(0));

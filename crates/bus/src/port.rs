@@ -52,6 +52,12 @@ pub trait Bus: Send + Sync + 'static {
     /// Sends to whoever subscribes now; nobody is no error. Never waits for a slow subscriber.
     async fn publish(&self, subject: &Subject, payload: Bytes) -> Result<(), Error>;
 
+    /// Whether somebody may receive what is published now; `true` where that is not known. What nobody
+    /// can receive need not be made.
+    fn may_be_heard(&self, _subject: &Subject) -> bool {
+        true
+    }
+
     /// Once this returned, everything published afterwards is received or counted as dropped.
     async fn subscribe(&self, subject: &Subject) -> Result<Subscription, Error>;
 

@@ -153,7 +153,7 @@ impl Engine {
             recorded: start.turn.steps.iter().map(recorded_step).collect(),
             history: start.history.clone(),
             sandbox_session: start.turn.sandbox_session.clone(),
-            tools: crate::schemas::offered(&start.run.agent),
+            tools: if model.needs_history() { crate::schemas::offered(&start.run.agent) } else { Vec::new() },
         })
     }
 
@@ -176,17 +176,25 @@ impl Engine {
             gen_ai.operation.name = "chat",
             gen_ai.request.model = agent.model.as_deref().unwrap_or(&agent.name)
         );
+        let mut told = false;
         let step = {
             let mut stepping = std::pin::pin!(model.step(input, &sink).instrument(span));
             loop {
                 tokio::select! {
                     biased;
                     step = &mut stepping => break step,
-                    Some(delta) = deltas.recv() => port.delta(&start.turn.turn_id, delta).await,
+                    Some(delta) = deltas.recv() => {
+                        told = true;
+                        port.delta(&start.turn.turn_id, delta).await;
+                    }
                 }
             }
         };
-        while let Ok(delta) = deltas.try_recv() {
+        // A step that came in one piece, all at once, says the same by itself.
+        let said_by_the_step = !told && deltas.len() == 1 && step.is_ok();
+        while let Ok(delta) = deltas.try_recv()
+            && !said_by_the_step
+        {
             port.delta(&start.turn.turn_id, delta).await;
         }
         drop(slot);

@@ -1,5 +1,7 @@
 //! The tools that an agent is offered, as its model sees them.
 
+use std::sync::LazyLock;
+
 use hearth_models::ToolSchema;
 use hearth_types::AgentDefinition;
 use serde_json::json;
@@ -10,13 +12,17 @@ const AGENT: &str = "Delegates to other agents. `spawn` (the default) runs one a
 
 /// Those of the tools that the definition admits.
 pub(crate) fn offered(agent: &AgentDefinition) -> Vec<ToolSchema> {
+    ALL.iter().filter(|tool| agent.admits(&tool.name)).cloned().collect()
+}
+
+static ALL: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
     let sandbox = hearth_sandbox::tools::tools().iter().map(|spec| ToolSchema {
         name: format!("mcp__sandbox__{}", spec.name),
         description: spec.description.to_owned(),
         parameters: spec.input_schema.clone(),
     });
-    std::iter::once(agent_tool()).chain(sandbox).filter(|tool| agent.admits(&tool.name)).collect()
-}
+    std::iter::once(agent_tool()).chain(sandbox).collect()
+});
 
 fn agent_tool() -> ToolSchema {
     let text = json!({ "type": "string" });

@@ -117,7 +117,7 @@ fn head(name: &str, n: u64) -> Outcome<RunHead> {
         created_at: Timestamp::from_millis(1_764_511_200_000 + i64::try_from(n)?),
         wake: false,
         due_at: Some(Timestamp::from_millis(1_764_511_200_000)),
-        body: serde_json::json!({ "turns": n, "last_turn": { "output": "x".repeat(200) } }),
+        body: serde_json::json!({ "turns": n, "last_turn": { "output": "x".repeat(200) } }).into(),
         run_id: run,
     })
 }

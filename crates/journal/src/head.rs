@@ -1,8 +1,10 @@
 //! The index row of a run: what lists show and sweepers look for, without reading the journal.
 
 use hearth_types::{RunId, RunState, SessionId, Tenant, Timestamp};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// One run as the index knows it. The named columns can be searched; `body` is what lists show
 /// besides them, and is opaque here.
@@ -22,7 +24,43 @@ pub struct RunHead {
     pub wake: bool,
     /// When something is to happen by itself (idle time, a turn's deadline).
     pub due_at: Option<Timestamp>,
-    pub body: Value,
+    pub body: RawJson,
+}
+
+/// JSON as it was written: encoded once at an append, and read only by whoever shows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RawJson(Box<RawValue>);
+
+impl RawJson {
+    pub fn of<T: Serialize>(value: &T) -> serde_json::Result<Self> {
+        serde_json::value::to_raw_value(value).map(Self)
+    }
+
+    pub(crate) fn parse(text: String) -> serde_json::Result<Self> {
+        RawValue::from_string(text).map(Self)
+    }
+
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        hearth_types::from_own_json(self.text().as_bytes())
+    }
+}
+
+impl PartialEq for RawJson {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl From<Value> for RawJson {
+    /// A value that was parsed or built here always encodes.
+    fn from(value: Value) -> Self {
+        Self::of(&value).unwrap_or_else(|_| Self(RawValue::NULL.to_owned()))
+    }
 }
 
 /// A filter over heads. An absent field admits all.

@@ -26,7 +26,7 @@ mod tests;
 pub use crash::{CrashPoint, CrashingJournal};
 pub use error::Error;
 pub use faulty::{Fate, FaultyJournal, Odds, Operation};
-pub use head::{HeadPage, HeadQuery, RunHead};
+pub use head::{HeadPage, HeadQuery, RawJson, RunHead};
 #[cfg(feature = "cluster")]
 pub use jetstream::{JetStreamJournal, JetStreamOptions};
 pub use memory::MemoryJournal;

@@ -124,7 +124,7 @@ pub struct TurnContext {
     pub history: Vec<Message>,
     /// The sandbox session that the run used in the turns before; the same at every replay.
     pub sandbox_session: Option<SandboxId>,
-    /// The tools that the agent may use; of use only to models that must be told of them.
+    /// The tools that the agent may use; told, like the conversation, to models that say they need it.
     pub tools: Vec<ToolSchema>,
 }
 

@@ -251,10 +251,8 @@ impl State {
         let started_at = self.run.current.as_ref().map(|turn| turn.started_at);
         // Folded before it is appended, as the index row shows the state after it. Where the append
         // fails the activation ends, and this state with it.
-        for recorded in frame.clone().recorded() {
-            self.run.apply(&recorded);
-        }
-        self.log.append(&frame, head(&self.run)).await?;
+        self.run.advance(&frame);
+        let encoded = self.log.append(&frame, head(&self.run)).await?;
         if std::mem::take(&mut self.trims) {
             folding::trim(&self.inner, self.run.spec.run_id.clone());
         }
@@ -269,15 +267,16 @@ impl State {
             let spec = &self.run.spec;
             Residents::from_inner(self.inner.clone()).leave_seat(&spec.tenant, &spec.run_id);
         }
-        self.publish(LiveItem::Frame(frame)).await;
+        self.publish(&encoded).await;
         self.answer_waiters();
         Ok(())
     }
 
-    async fn publish(&self, item: LiveItem) {
-        let Some(bytes) = item.encode() else { return };
+    async fn publish(&self, frame: &[u8]) {
         let subject = Subject::RunEvents(self.run.spec.run_id.clone());
-        if let Err(error) = self.inner.bus.publish(&subject, bytes).await {
+        if self.inner.bus.may_be_heard(&subject)
+            && let Err(error) = self.inner.bus.publish(&subject, LiveItem::encode_frame(frame)).await
+        {
             // Watchers meet the gap in the numbers and read the journal.
             tracing::debug!(%error, "an event was not published");
         }

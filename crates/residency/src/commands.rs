@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
-use hearth_types::{Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
+use hearth_types::{Envelope, Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
 
 use crate::actor::Message;
 use crate::log::read_run;
+use crate::reading::SOON;
 use crate::remote::{Failure, NoAnswer, Question, Said, What};
 use crate::residents::{Accepted, Cancelled, Created, Opened, Residents};
 use crate::slots::Handle;
@@ -31,6 +32,10 @@ pub(crate) enum Holder {
     Nobody {
         epoch: Epoch,
     },
+}
+
+fn alone(reply: Reply) -> (Reply, Option<Envelope>) {
+    (reply, None)
 }
 
 impl Residents {
@@ -67,11 +72,24 @@ impl Residents {
 
     /// Accepts an input.
     pub async fn accept(&self, run_id: &RunId, accept: Accept) -> Result<Accepted, Error> {
+        Ok(self.accept_and_wait(run_id, accept, Duration::ZERO).await?.0)
+    }
+
+    /// The same for a caller who waits for the turn's end, up to `wait`: where another replica sees it come within
+    /// a moment, its one answer says both.
+    pub async fn accept_and_wait(
+        &self,
+        run_id: &RunId,
+        accept: Accept,
+        wait: Duration,
+    ) -> Result<(Accepted, Option<Envelope>), Error> {
         let started = tokio::time::Instant::now();
-        match self.command(run_id, Command::Accept(accept)).await? {
-            Reply::Accepted { turn_id, queued, replayed } => {
-                metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
-                Ok(Accepted { turn_id, queued, replayed })
+        match self.command_and_turn(run_id, Command::Accept(accept), wait.min(SOON)).await? {
+            (Reply::Accepted { turn_id, queued, replayed }, ended) => {
+                if ended.is_none() {
+                    metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
+                }
+                Ok((Accepted { turn_id, queued, replayed }, ended))
             }
             _ => Err(Error::Gone),
         }
@@ -167,22 +185,35 @@ impl Residents {
     /// whose owner lives and cannot be reached from here. Every command can be
     /// repeated: it is recorded by its key or its ids, or has no second effect.
     async fn command(&self, run_id: &RunId, command: Command) -> Result<Reply, Error> {
+        Ok(self.command_and_turn(run_id, command, Duration::ZERO).await?.0)
+    }
+
+    /// The same; with the envelope of the turn that the command was accepted for, if another replica has the
+    /// run and the turn ended there within `soon`.
+    async fn command_and_turn(
+        &self,
+        run_id: &RunId,
+        command: Command,
+        soon: Duration,
+    ) -> Result<(Reply, Option<Envelope>), Error> {
         let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
         loop {
             let result = match self.place(run_id).await {
-                Place::Here => self.command_here(run_id, &command).await,
-                Place::There { replica, place } => match self.command_there(&replica, place, run_id, &command).await {
-                    Some(result) => result,
-                    None if tokio::time::Instant::now() <= patience => Err(Error::Gone),
-                    // Split from an owner that lives: a parked run loses nothing by being taken over.
-                    None if matches!(self.holder(run_id).await, Ok(Holder::NotNeeded)) => {
-                        self.command_here(run_id, &command).await
+                Place::Here => self.command_here(run_id, &command).await.map(alone),
+                Place::There { replica, place } => {
+                    match self.command_there(&replica, place, run_id, &command, soon).await {
+                        Some(result) => result,
+                        None if tokio::time::Instant::now() <= patience => Err(Error::Gone),
+                        // Split from an owner that lives: a parked run loses nothing by being taken over.
+                        None if matches!(self.holder(run_id).await, Ok(Holder::NotNeeded)) => {
+                            self.command_here(run_id, &command).await.map(alone)
+                        }
+                        None => {
+                            let reason = format!("{replica} has the run and does not answer");
+                            return Err(JournalError::Unavailable { reason }.into());
+                        }
                     }
-                    None => {
-                        let reason = format!("{replica} has the run and does not answer");
-                        return Err(JournalError::Unavailable { reason }.into());
-                    }
-                },
+                }
             };
             match result {
                 Err(error) if error.moved() && tokio::time::Instant::now() <= patience => {}
@@ -202,16 +233,22 @@ impl Residents {
         place: bool,
         run_id: &RunId,
         command: &Command,
-    ) -> Option<Result<Reply, Error>> {
-        let what = What::Command(Box::new(command.clone()));
+        soon: Duration,
+    ) -> Option<Result<(Reply, Option<Envelope>), Error>> {
+        let soon_ms = u64::try_from(soon.as_millis()).unwrap_or(u64::MAX);
+        let what = match (Box::new(command.clone()), soon_ms) {
+            (command, 0) => What::Command(command),
+            (command, soon_ms) => What::CommandAndTurn { command, soon_ms },
+        };
         let question = Question { run_id: run_id.clone(), place, what };
         match self.question(replica, &question).await {
-            Ok(Said::Reply(reply)) => Some(Ok(reply)),
-            Ok(Said::Failed(Failure::NotHere)) => Some(self.command_here(run_id, command).await),
+            Ok(Said::Reply(reply)) => Some(Ok(alone(reply))),
+            Ok(Said::ReplyAndTurn(reply, ended)) => Some(Ok((reply, Some(ended)))),
+            Ok(Said::Failed(Failure::NotHere)) => Some(self.command_here(run_id, command).await.map(alone)),
             Ok(Said::Failed(Failure::Draining)) if !self.is_draining() => None,
             Ok(Said::Failed(failure)) => Some(Err(failure.into())),
             // What does not fit the bus is carried out where it is: the journal takes it.
-            Err(NoAnswer::TooLarge) => Some(self.command_here(run_id, command).await),
+            Err(NoAnswer::TooLarge) => Some(self.command_here(run_id, command).await.map(alone)),
             Ok(_) | Err(NoAnswer::Silent) => None,
         }
     }
@@ -241,7 +278,7 @@ impl Residents {
     pub(crate) async fn holder(&self, run_id: &RunId) -> Result<Holder, Error> {
         let head = self.inner.journal.head(run_id).await?;
         let Some(head) = head.filter(|head| head.wake) else { return Ok(Holder::NotNeeded) };
-        let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+        let body: HeadBody = head.body.read().unwrap_or_else(|_| HeadBody::unowned());
         let epoch = body.epoch;
         let Some(owner) = body.owner.filter(|owner| owner != self.replica()) else {
             return Ok(Holder::Nobody { epoch });

@@ -31,7 +31,7 @@ pub(crate) fn perform(state: &mut State, myself: &ActorRef<Message>, effects: Ve
                     state.stop_driver();
                 }
                 if !abandoned.is_empty() {
-                    let (inner, spec) = (state.inner.clone(), Arc::new(RunSpec::clone(&state.run.spec)));
+                    let (inner, spec) = (state.inner.clone(), state.run.spec.clone());
                     state.inner.tasks.spawn(async move {
                         inner.engine().abandon(&spec, &turn_id, abandoned, trace).await;
                     });
@@ -72,7 +72,7 @@ fn start_turn(state: &mut State, myself: &ActorRef<Message>, turn_id: &TurnId) {
         actor: myself.clone(),
     });
     let (inner, live) = (state.inner.clone(), state.live.clone());
-    let spec = Arc::new(RunSpec::clone(&state.run.spec));
+    let spec = state.run.spec.clone();
     let driver = hearth_telemetry::task::spawn("turn", async move {
         let engine = inner.engine();
         let history = if engine.needs_history(&spec) {
@@ -156,7 +156,7 @@ pub(crate) fn answer_open(
 /// A child to close and, where it may not exist yet, what it was to begin with.
 type ClosingChild = (RunId, Option<(RunSpec, (TurnId, String))>);
 
-async fn close_children(residents: Residents, parent: Box<RunSpec>, children: Vec<ClosingChild>, settles: bool) {
+async fn close_children(residents: Residents, parent: Arc<RunSpec>, children: Vec<ClosingChild>, settles: bool) {
     let closing = children.into_iter().map(|child| close_child(&residents, &parent, child));
     futures::future::join_all(closing).await;
     if settles {

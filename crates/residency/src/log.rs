@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hearth_journal::{Append, Error as JournalError, Journal, LogKey, Position, RunHead, SharedJournal};
+use hearth_journal::{Append, Error as JournalError, Journal, LogKey, Position, RawJson, RunHead, SharedJournal};
 use hearth_run_core::{Event, Frame, Mark, Run};
 use hearth_types::{Epoch, RunId, Seq, SharedClock};
 
@@ -125,13 +125,15 @@ impl Log {
 
     /// Appends a frame. An append whose outcome is unknown, or that the store could not take just
     /// now, is repeated with the identical bytes, as until its outcome is known nothing may follow it.
-    pub async fn append(&mut self, frame: &Frame, head: RunHead) -> Result<(), Error> {
-        let bytes = frame.encode().map_err(|source| Error::Fold { run: self.run_id.to_string(), source })?;
+    /// Answers what it wrote.
+    pub async fn append(&mut self, frame: &Frame, head: RunHead) -> Result<Bytes, Error> {
+        let encoded = frame.encode().map_err(|source| Error::Fold { run: self.run_id.to_string(), source })?;
+        let bytes = Bytes::from(encoded);
         let append = Append {
             key: LogKey::Run(self.run_id.clone()),
             expected: self.place.position,
             append_id: frame.append_id.clone(),
-            frame: Bytes::from(bytes),
+            frame: bytes.clone(),
             head: Some(head),
             floor: Position(frame.floor),
         };
@@ -144,7 +146,7 @@ impl Log {
                         self.place.snapshot = position;
                         self.place.marks.push_back(Mark { seq: frame.first_seq, position: position.0 });
                     }
-                    return Ok(());
+                    return Ok(bytes);
                 }
                 Err(JournalError::Unknown { .. } | JournalError::Unavailable { .. })
                     if tokio::time::Instant::now() < patience =>
@@ -184,6 +186,6 @@ pub fn head(run: &Run) -> RunHead {
         created_at: run.created_at,
         wake: run.wakes(),
         due_at: run.due_at(),
-        body: serde_json::to_value(run.head_body()).unwrap_or_default(),
+        body: RawJson::of(&run.head_body()).unwrap_or_else(|_| serde_json::Value::Null.into()),
     }
 }

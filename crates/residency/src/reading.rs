@@ -19,8 +19,8 @@ use crate::{Error, history};
 
 /// Without a word from the owner for this long, it is asked again.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How long another replica's question after a turn waits for its end.
-const SOON: Duration = Duration::from_millis(100);
+/// How long another replica's question waits for the end of a turn.
+pub(crate) const SOON: Duration = Duration::from_millis(100);
 /// How often who waits for an activation here makes sure that it is the newest. One that was
 /// superseded may never hear of it, and could be waited for without end.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -204,12 +204,12 @@ impl Residents {
         }
     }
 
-    /// The envelope of a turn that ends here within a moment.
-    pub(crate) async fn ends_soon(&self, run_id: &RunId, turn_id: &TurnId) -> Option<Envelope> {
+    /// The envelope of a turn that ends here within a moment, [`SOON`] at the most.
+    pub(crate) async fn ends_soon(&self, run_id: &RunId, turn_id: &TurnId, soon: Duration) -> Option<Envelope> {
         let handle = self.inner.slots.get(run_id).filter(|_| self.inner.trusts_itself())?;
         let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
         let waiting = self.wait_here(run_id, &handle, ask);
-        tokio::time::timeout(SOON, waiting).await.ok().flatten().flatten()
+        tokio::time::timeout(soon.min(SOON), waiting).await.ok().flatten().flatten()
     }
 
     /// Asks an activation here and waits for its answer; `None` when it ended first.
@@ -238,7 +238,7 @@ impl Residents {
     pub(crate) async fn end_if_superseded(&self, run_id: &RunId, handle: &Handle) {
         // What cannot be found out now is met at the fence.
         let Ok(Some(head)) = self.inner.journal.head(run_id).await else { return };
-        let body: HeadBody = serde_json::from_value(head.body).unwrap_or_else(|_| HeadBody::unowned());
+        let body: HeadBody = head.body.read().unwrap_or_else(|_| HeadBody::unowned());
         if body.epoch > handle.epoch {
             // One that has ended meanwhile needs no telling.
             handle.actor.cast(Message::Superseded).ok();

@@ -11,6 +11,7 @@ use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use crate::reading::SOON;
 use crate::residents::{Created, Residents};
 use crate::{Error, metrics};
 
@@ -31,6 +32,11 @@ pub(crate) struct Question {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum What {
     Command(Box<Command>),
+    /// The same, with the end of the turn that it is accepted for, if that comes this soon.
+    CommandAndTurn {
+        command: Box<Command>,
+        soon_ms: u64,
+    },
     Create {
         spec: Box<RunSpec>,
         turn_id: TurnId,
@@ -50,6 +56,7 @@ pub(crate) enum What {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Said {
     Reply(Reply),
+    ReplyAndTurn(Reply, Envelope),
     Created { new: bool },
     Turn(Option<Envelope>),
     Owned(bool),
@@ -193,6 +200,13 @@ impl Residents {
         }
     }
 
+    async fn carry_out(&self, run_id: &RunId, command: &Command, activates: bool) -> Result<Reply, Error> {
+        if activates {
+            return self.command_here(run_id, command).await;
+        }
+        self.command_if_here(run_id, command).await
+    }
+
     async fn said(&self, question: Question) -> Result<Said, Error> {
         let Question { run_id, place, what } = question;
         if let What::Drain = what {
@@ -214,7 +228,7 @@ impl Residents {
                     self.wake(&run_id).await?;
                 }
                 if matches!(what, What::TurnSoon(_))
-                    && let Some(envelope) = self.ends_soon(&run_id, turn_id).await
+                    && let Some(envelope) = self.ends_soon(&run_id, turn_id, SOON).await
                 {
                     return Ok(Said::Turn(Some(envelope)));
                 }
@@ -224,9 +238,18 @@ impl Residents {
                     Err(error) => Err(error),
                 }
             }
-            What::Command(_) if !here && !place => Ok(Said::Failed(Failure::NotHere)),
-            What::Command(command) if !place => Ok(Said::Reply(self.command_if_here(&run_id, &command).await?)),
-            What::Command(command) => Ok(Said::Reply(self.command_here(&run_id, &command).await?)),
+            What::Command(_) | What::CommandAndTurn { .. } if !here && !place => Ok(Said::Failed(Failure::NotHere)),
+            What::Command(command) => Ok(Said::Reply(self.carry_out(&run_id, &command, place).await?)),
+            What::CommandAndTurn { command, soon_ms } => {
+                let reply = self.carry_out(&run_id, &command, place).await?;
+                let ended = match &reply {
+                    Reply::Accepted { turn_id, .. } => {
+                        self.ends_soon(&run_id, turn_id, Duration::from_millis(soon_ms)).await
+                    }
+                    _ => None,
+                };
+                Ok(ended.map_or_else(|| Said::Reply(reply.clone()), |ended| Said::ReplyAndTurn(reply.clone(), ended)))
+            }
             What::Create { .. } | What::Drain => Err(Error::Gone),
         }
     }

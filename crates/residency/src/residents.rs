@@ -321,9 +321,7 @@ impl Residents {
             let epoch = run.epoch.next();
             let mut log = Log::new(inner.journal.clone(), inner.clock.clone(), run_id.clone(), epoch, folded.place);
             let frame = log.frame(run.seq.next(), decision.events);
-            for recorded in frame.clone().recorded() {
-                run.apply(&recorded);
-            }
+            run.advance(&frame);
             log.append(&frame, head(&run)).await?;
             self.spawn(run, log).await
         };

@@ -42,13 +42,16 @@ impl TurnPort for ActorPort {
     }
 
     async fn delta(&self, turn_id: &TurnId, delta: Delta) {
+        let subject = Subject::RunEvents(self.run_id.clone());
+        if !self.inner.bus.may_be_heard(&subject) {
+            return;
+        }
         let (turn_id, at) = (turn_id.clone(), self.inner.clock.now());
         let item = match delta {
             Delta::Text(text) => LiveItem::Text { turn_id, text, at },
             Delta::Thinking(text) => LiveItem::Thinking { turn_id, text, at },
         };
         if let Some(bytes) = item.encode() {
-            let subject = Subject::RunEvents(self.run_id.clone());
             // A lost delta is superseded by its step.
             self.inner.bus.publish(&subject, bytes).await.ok();
         }

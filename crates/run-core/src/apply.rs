@@ -1,19 +1,20 @@
 //! The fold: events to state. It accepts whatever the journal holds and refuses nothing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use hearth_types::{Epoch, RunState, Seq, Timestamp, TurnId, Usage, limits};
 
 use crate::run::{ENDED_OUTPUT_KEPT, ENDED_TURNS_KEPT, FINAL_CHILDREN_KEPT};
 use crate::{
-    CallRecord, Child, ChildKind, EndedTurn, Event, Frame, FrameError, KeyRecord, KeyResult, KeyUse, QueuedTurn,
-    Recorded, Run, RunSpec, StepRecord, Turn,
+    CallRecord, Child, ChildKind, EndedTurn, Event, Frame, FrameError, KeyRecord, KeyResult, KeyUse, QueuedTurn, Run,
+    RunSpec, StepRecord, Turn,
 };
 
 impl Run {
     fn begin(spec: RunSpec, seq: Seq, at: Timestamp) -> Self {
         Self {
-            spec: Box::new(spec),
+            spec: Arc::new(spec),
             state: RunState::Running,
             epoch: Epoch(0),
             owner: None,
@@ -52,7 +53,7 @@ impl Run {
         }
         for recorded in frame.recorded() {
             match run {
-                Some(run) => run.apply(&recorded),
+                Some(run) => run.apply(recorded.seq, recorded.at, &recorded.event),
                 None => match recorded.event {
                     Event::Created { spec } => *run = Some(Self::begin(*spec, recorded.seq, recorded.at)),
                     Event::Snapshot { run: folded, .. } => {
@@ -65,10 +66,16 @@ impl Run {
         Ok(())
     }
 
-    pub fn apply(&mut self, recorded: &Recorded) {
-        let at = recorded.at;
-        self.seq = recorded.seq;
-        match &recorded.event {
+    /// Folds the events of a frame that follows on this state.
+    pub fn advance(&mut self, frame: &Frame) {
+        for (event, seq) in frame.events.iter().zip(frame.first_seq.0..) {
+            self.apply(Seq(seq), frame.at, event);
+        }
+    }
+
+    fn apply(&mut self, seq: Seq, at: Timestamp, event: &Event) {
+        self.seq = seq;
+        match event {
             Event::Created { .. } => {}
             Event::Activated { epoch, replica } => {
                 self.epoch = *epoch;
@@ -109,7 +116,7 @@ impl Run {
                 self.remember(key.as_ref(), at, KeyResult::Turn { turn_id: turn_id.clone(), queued: false });
             }
             Event::TurnCancelled { .. } | Event::Blocked { .. } | Event::Released => {}
-            Event::TurnEnded { .. } => self.end_turn(&recorded.event, at),
+            Event::TurnEnded { .. } => self.end_turn(event, at),
             Event::ChildOpened { spec, kind, turn_id, prompt } => self.add_child(spec, *kind, turn_id, prompt),
             Event::ChildConfirmed { child_run_id } => {
                 if let Some(child) = self.children.get_mut(child_run_id) {
@@ -134,7 +141,7 @@ impl Run {
                 self.queue.clear();
             }
             Event::Snapshot { .. } => {
-                self.snapshot_seq = recorded.seq;
+                self.snapshot_seq = seq;
                 return;
             }
             Event::SandboxBound { slot, node } => {

@@ -3,6 +3,8 @@
 //! Production compiles none of this: it is there for this crate's tests and with the feature `breaks`,
 //! and even then nothing is broken until a test breaks it, on its own thread only.
 
+use std::sync::Arc;
+
 use hearth_types::{RunState, Timestamp, TurnOutcome};
 
 use crate::decide::sound;
@@ -184,7 +186,7 @@ fn queue_without_a_bound(run: &Run, command: &Command, now: Timestamp) -> Decide
 }
 
 fn open_past_the_cap(run: &Run, command: &Command, now: Timestamp) -> Decided {
-    on(run, command, now, |run| run.spec.max_residents += 1)
+    on(run, command, now, |run| Arc::make_mut(&mut run.spec).max_residents += 1)
 }
 
 fn cancel_an_ended_turn(run: &Run, command: &Command, now: Timestamp) -> Decided {
@@ -237,8 +239,9 @@ fn take_a_result_twice(run: &Run, command: &Command, now: Timestamp) -> Decided 
 fn end_too_early(run: &Run, command: &Command, now: Timestamp) -> Decided {
     on(run, command, now, |run| {
         if matches!(command, Command::Tick { .. }) {
-            run.spec.idle_ttl_ms /= 16;
-            run.spec.turn_timeout_ms = run.spec.turn_timeout_ms.map(|limit| limit / 16);
+            let spec = Arc::make_mut(&mut run.spec);
+            spec.idle_ttl_ms /= 16;
+            spec.turn_timeout_ms = spec.turn_timeout_ms.map(|limit| limit / 16);
         }
     })
 }

@@ -1,6 +1,7 @@
 //! The folded state of a run's journal.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use hearth_types::{
     Blocker, Epoch, ReplicaId, RunId, RunState, SandboxId, SandboxSpec, Seq, Timestamp, ToolCall, ToolOutput,
@@ -25,7 +26,7 @@ const KEYS_PER_EVENT: u64 = 8;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    pub spec: Box<RunSpec>,
+    pub spec: Arc<RunSpec>,
     pub state: RunState,
     pub epoch: Epoch,
     pub owner: Option<ReplicaId>,

@@ -135,7 +135,7 @@ fn head(name: &str, created_ms: i64) -> RunHead {
         created_at: Timestamp::from_millis(created_ms),
         wake: false,
         due_at: None,
-        body: json!({}),
+        body: json!({}).into(),
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) async fn a_cursor_stays_valid_while_rows_are_added(store: &Store) {
         for row in [&rows[0], &rows[71]] {
             let key = crate::LogKey::Run(row.run_id.clone());
             let last = store.first().last(&key).await.unwrap();
-            let changed = RunHead { body: turn.into(), ..row.clone() };
+            let changed = RunHead { body: serde_json::json!(turn).into(), ..row.clone() };
             store.first().append(append_head(last, &format!("change {turn}"), changed)).await.unwrap();
         }
     }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use crc32fast::Hasher;
 
-use crate::{Append, Error, Position, RunHead};
+use crate::{Append, Position, RunHead};
 
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -19,29 +19,26 @@ pub(super) struct Draft {
 #[derive(Debug)]
 pub(super) struct HeadDraft {
     pub(super) head: RunHead,
-    pub(super) body: String,
     pub(super) checksum: u32,
 }
 
 impl Draft {
-    pub(super) fn of(append: Append) -> Result<Self, Error> {
+    pub(super) fn of(append: Append) -> Self {
         let key = append.key.to_string();
-        let head = append.head.map(HeadDraft::of).transpose()?;
+        let head = append.head.map(HeadDraft::of);
         let Append { expected, append_id, frame, floor, .. } = append;
-        Ok(Self { key, expected, append_id, frame, head, floor })
+        Self { key, expected, append_id, frame, head, floor }
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.frame.len() + self.head.as_ref().map_or(0, |head| head.body.len())
+        self.frame.len() + self.head.as_ref().map_or(0, |head| head.head.body.text().len())
     }
 }
 
 impl HeadDraft {
-    pub(super) fn of(head: RunHead) -> Result<Self, Error> {
-        let body = serde_json::to_string(&head.body)
-            .map_err(|error| Error::Corrupt { place: head.run_id.to_string(), reason: error.to_string() })?;
-        let checksum = head_checksum(&head, &body);
-        Ok(Self { head, body, checksum })
+    pub(super) fn of(head: RunHead) -> Self {
+        let checksum = head_checksum(&head);
+        Self { head, checksum }
     }
 }
 
@@ -55,7 +52,7 @@ pub(super) fn frame_checksum(key: &str, position: Position, frame: &[u8]) -> u32
     sum.finalize()
 }
 
-pub(super) fn head_checksum(head: &RunHead, body: &str) -> u32 {
+pub(super) fn head_checksum(head: &RunHead) -> u32 {
     let mut sum = Hasher::new();
     let parent = head.parent_run_id.as_ref().map_or("", |run| run.as_str());
     let texts = [
@@ -67,7 +64,7 @@ pub(super) fn head_checksum(head: &RunHead, body: &str) -> u32 {
         head.root_run_id.as_str(),
         parent,
         head.session_id.as_str(),
-        body,
+        head.body.text(),
     ];
     for text in texts {
         part(&mut sum, text.as_bytes());

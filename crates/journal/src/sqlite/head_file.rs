@@ -51,7 +51,7 @@ impl HeadFile {
             let mut connection = writer.lock().unwrap_or_else(PoisonError::into_inner);
             let transaction = connection.transaction().map_err(|error| before_commit(&error, PLACE))?;
             for (position, head) in news {
-                let draft = HeadDraft::of(head)?;
+                let draft = HeadDraft::of(head);
                 put(&transaction, position, &draft).map_err(|error| before_commit(&error, PLACE))?;
             }
             transaction.commit().map_err(|error| before_commit(&error, PLACE))

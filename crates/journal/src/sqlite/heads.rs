@@ -3,26 +3,25 @@
 use hearth_types::{RunId, RunState, Timestamp};
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-use serde::Deserialize;
 
 use super::draft::{HeadDraft, head_checksum};
 use super::failure::before_commit;
-use crate::{Error, HeadPage, HeadQuery, RunHead};
+use crate::{Error, HeadPage, HeadQuery, RawJson, RunHead};
 
 const PLACE: &str = "the index of runs";
 const COLUMNS: &str = "run_id, tenant, subject, agent, state, root_run_id, parent_run_id, session_id, resident, \
                        created_at, wake, due_at, checksum, body";
 
-/// Writes the row. SQLite rewrites the indexes of every column that an UPDATE names, changed or not;
-/// most frames change the body alone, some the state, and none the rest, so the narrowest that fits
-/// is tried first.
+/// Writes the row. SQLite rewrites the indexes of every column that an UPDATE names, changed or not.
+/// Most frames change the state and what goes with it, some the body alone or whether the run lives,
+/// and none the rest, so the narrow ones are tried first.
 pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft) -> rusqlite::Result<()> {
     const BODY: &str = "UPDATE heads SET checksum = ?15, body = ?16 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 \
         AND subject = ?4 AND agent = ?5 AND state = ?6 AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 \
         AND session_id = ?10 AND resident = ?11 AND created_at = ?12 AND wake = ?13 AND due_at IS ?14";
-    const STATE: &str = "UPDATE heads SET state = ?6, live = ?7, wake = ?13, due_at = ?14, checksum = ?15, body = ?16 \
-        WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND root_run_id = ?8 \
-        AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
+    const STATE: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16 \
+        WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND live = ?7 \
+        AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
     const ROW: &str = "INSERT OR REPLACE INTO heads (log, run_id, tenant, subject, agent, state, live, root_run_id, \
         parent_run_id, session_id, resident, created_at, wake, due_at, checksum, body) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
@@ -44,7 +43,7 @@ pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft) -> rusql
             head.wake,
             head.due_at.map(Timestamp::as_millis),
             draft.checksum,
-            draft.body,
+            head.body.text(),
         ])?;
         if rows > 0 {
             break;
@@ -181,22 +180,13 @@ fn decode(row: &Row<'_>) -> Result<RunHead, Error> {
         created_at: Timestamp::from_millis(row.get(9).map_err(sql)?),
         wake: row.get(10).map_err(sql)?,
         due_at: row.get::<_, Option<i64>>(11).map_err(sql)?.map(Timestamp::from_millis),
-        body: parse_body(&body).map_err(|error| damaged(&run, &error.to_string()))?,
+        body: RawJson::parse(body).map_err(|error| damaged(&run, &error.to_string()))?,
     };
     let checksum: u32 = row.get(12).map_err(sql)?;
-    if checksum != head_checksum(&head, &body) {
+    if checksum != head_checksum(&head) {
         return Err(damaged(&run, "the row's checksum is wrong"));
     }
     Ok(head)
-}
-
-/// Without serde's bound on nesting: what was written is read, and who lets a body in bounds it.
-fn parse_body(text: &str) -> serde_json::Result<serde_json::Value> {
-    let mut parser = serde_json::Deserializer::from_str(text);
-    parser.disable_recursion_limit();
-    let body = serde_json::Value::deserialize(&mut parser)?;
-    parser.end()?;
-    Ok(body)
 }
 
 fn parse_state(text: &str) -> Option<RunState> {

@@ -119,7 +119,7 @@ impl Journal for SqliteJournal {
         let began = Instant::now();
         let result = async {
             append.check(self.shared.options.max_frame_bytes)?;
-            let draft = Draft::of(append)?;
+            let draft = Draft::of(append);
             let bytes = draft.bytes();
             self.queue(Work::Append(Box::new(draft)), bytes).await.map(Position)
         }

@@ -44,7 +44,7 @@ async fn write_head(store: &Store) {
         created_at: hearth_types::Timestamp::from_millis(1),
         wake: false,
         due_at: None,
-        body: "what lists show".into(),
+        body: serde_json::json!("what lists show").into(),
     };
     let append = Append {
         key: key("run_h"),

@@ -32,9 +32,7 @@ impl Used {
         let turn_id = Some(TurnId::parse("turn_other").unwrap());
         let cancel = Cancel { turn_id, reason: None, key: Some(key), partial: String::new() };
         let decision = decide(&self.run, &Command::Cancel(cancel), self.now).unwrap();
-        for recorded in frame(self.run.seq.next(), self.now, decision.events).recorded() {
-            self.run.apply(&recorded);
-        }
+        self.run.advance(&frame(self.run.seq.next(), self.now, decision.events));
         matches!(decision.reply, Reply::Cancelled { replayed: true, .. })
     }
 }

@@ -119,9 +119,7 @@ impl World {
 
     fn journal(&mut self, epoch: Epoch, events: Vec<Event>) {
         let frame = frame(self.frames, epoch, self.run.seq.next(), self.now, events);
-        for recorded in frame.clone().recorded() {
-            self.run.apply(&recorded);
-        }
+        self.run.advance(&frame);
         if frame.is_snapshot() {
             // Readers begin here and know nothing of what was before.
             self.folded = None;

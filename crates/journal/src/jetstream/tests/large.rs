@@ -22,7 +22,7 @@ async fn frames_and_heads_over_the_size_of_a_message_come_back_whole() {
     let Some(server) = Server::start(folder.path(), "").await else { return };
     let journal = JetStreamJournal::connect(options(server.url(), folder.path(), "l")).await.unwrap();
     let frame: Bytes = (0..3_000_000u32).map(|n| (n % 241) as u8).collect();
-    let large = RunHead { body: "ü".repeat(100_000).into(), ..head("run_a", 0) };
+    let large = RunHead { body: serde_json::json!("ü".repeat(100_000)).into(), ..head("run_a", 0) };
     let first = Append { head: Some(large.clone()), ..append("run_a", Position(0), frame.clone()) };
     let one = journal.append(first.clone()).await.unwrap();
     assert_eq!(journal.append(first).await.unwrap(), one, "a repeat stores nothing");

@@ -59,7 +59,7 @@ fn head(name: &str, n: u64) -> RunHead {
         created_at: Timestamp::from_millis(1),
         wake: true,
         due_at: None,
-        body: n.into(),
+        body: serde_json::json!(n).into(),
         run_id: run,
     }
 }
