@@ -22,6 +22,10 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
+/// The same as the program under test has, so that neither side of a comparison pays for another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

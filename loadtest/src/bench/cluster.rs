@@ -14,7 +14,7 @@ use super::paired::{Caller, Side, crowds};
 use super::{Found, Plan};
 use crate::Error;
 use crate::floors::jetstream::nats;
-use crate::floors::{FloorKind, FloorServer, Payload};
+use crate::floors::{FloorKind, FloorServer, Payload, Stored};
 use crate::latencies::Latencies;
 use crate::processes::{Cluster, signal};
 
@@ -91,7 +91,7 @@ impl Floors {
     async fn start(nats: &str, payload: Payload, folder: &Path) -> Result<Self, Error> {
         let start = async |kind| {
             let log = folder.join("floors.log");
-            FloorServer::start(kind, Some(nats), payload, &log).await.map(Arc::new)
+            FloorServer::start(kind, Stored::OnNats(nats), payload, &log).await.map(Arc::new)
         };
         let owner = start(FloorKind::Owner).await?;
         Ok(Self { local: start(FloorKind::Local).await?, gateway: start(FloorKind::Gateway).await?, _owner: owner })

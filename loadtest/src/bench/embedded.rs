@@ -11,8 +11,8 @@ use rusqlite::{Connection, OpenFlags};
 use super::figure::Measured;
 use super::paired::{Caller, Side, crowds};
 use super::{Found, Plan};
-use crate::floors::Payload;
 use crate::floors::sqlite::BareSqlite;
+use crate::floors::{FloorKind, FloorServer, Payload, Stored};
 use crate::processes::DevServer;
 use crate::{Error, machine};
 
@@ -32,6 +32,9 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
     let payload = payload_of(&data.join("journal.db"), &first)?;
     plan.say(&format!("a send stores {} + {} bytes, and a row of {} twice", payload.accept, payload.end, payload.row));
     let floor = Arc::new(BareSqlite::open(&folder.join("floor.db"), payload)?);
+    let file = folder.join("served.db");
+    let log = folder.join("served.log");
+    let served = Arc::new(FloorServer::start(FloorKind::Sqlite, Stored::InFile(&file), payload, &log).await?);
 
     let (mut ours, mut bare) = (Side::default(), Side::default());
     let cpu = || machine::cpu_seconds(server.program.pid()).unwrap_or(0.0);
@@ -57,14 +60,21 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
     for (callers, name) in [(64, "turns_per_s_64"), (512, "turns_per_s_512")] {
         plan.say(&format!("{callers} callers"));
         // Logs of their own for each crowd: a place is used once.
-        let floor = floor.clone();
-        let commits: Caller = Arc::new(move |caller, turn| {
-            let floor = floor.clone();
-            Box::pin(async move { floor.turn(callers * 1_000 + caller, turn).await })
+        let served = served.clone();
+        let turns: Caller = Arc::new(move |caller, _| {
+            let served = served.clone();
+            Box::pin(async move { served.turn(callers * 1_000 + caller).await })
         });
-        let measured = crowds(callers, plan.rounds(6), Duration::from_millis(1_500), &sends, &commits).await;
+        let measured = crowds(callers, plan.rounds(6), Duration::from_millis(1_500), &sends, &turns).await;
         found.keep(name, measured);
     }
+    plan.say("64 callers, beside the bare commits");
+    let commits: Caller = Arc::new(move |caller, turn| {
+        let floor = floor.clone();
+        Box::pin(async move { floor.turn(64_000 + caller, turn).await })
+    });
+    let measured = crowds(64, plan.rounds(4), Duration::from_millis(1_500), &sends, &commits).await;
+    found.keep("turns_over_commits_64", measured);
     Ok(())
 }
 

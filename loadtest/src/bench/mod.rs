@@ -69,7 +69,14 @@ enum Part {
 impl Part {
     fn figures(self) -> &'static [&'static str] {
         match self {
-            Self::Embedded => &["send_local_p50", "send_local_p99", "send_cpu_ms", "turns_per_s_64", "turns_per_s_512"],
+            Self::Embedded => &[
+                "send_local_p50",
+                "send_local_p99",
+                "send_cpu_ms",
+                "turns_per_s_64",
+                "turns_per_s_512",
+                "turns_over_commits_64",
+            ],
             Self::Scale => &["parked_bytes", "active_bytes", "list_page_p99", "restart_s"],
             Self::Cluster => &[
                 "send_cluster_p50",

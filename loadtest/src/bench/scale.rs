@@ -10,7 +10,7 @@ use super::embedded::send;
 use super::figure::Measured;
 use super::paired::Side;
 use super::{Found, Plan};
-use crate::floors::{FloorKind, FloorServer, Payload};
+use crate::floors::{FloorKind, FloorServer, Payload, Stored};
 use crate::latencies::middle;
 use crate::processes::DevServer;
 use crate::{Error, machine, seed};
@@ -81,7 +81,7 @@ async fn restarts(plan: &Plan, full: &Path, empty: &Path) -> Result<Measured, Er
 async fn lists(plan: &Plan, client: &Client, folder: &Path) -> Result<Measured, Error> {
     let page = client.list_residents(&ListRuns { limit: Some(PAGE), ..ListRuns::default() }).await?;
     let payload = Payload { request: 1, answer: page.to_string().len(), accept: 0, end: 0, row: 0 };
-    let echo = FloorServer::start(FloorKind::Echo, None, payload, &folder.join("echo.log")).await?;
+    let echo = FloorServer::start(FloorKind::Echo, Stored::Nowhere, payload, &folder.join("echo.log")).await?;
     let (mut ours, mut floor) = (Side::default(), Side::default());
     let mut cursor = None;
     for _ in 0..plan.rounds(6) {

@@ -11,7 +11,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub use served::{FloorArgs, serve_floor};
-pub(crate) use served::{FloorKind, FloorServer};
+pub(crate) use served::{FloorKind, FloorServer, Stored};
 
 /// Bytes of what one `send` sends and stores, as they were read from a server's own journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Args)]

@@ -2,7 +2,7 @@
 //! the appends, and an event back. Each part is a process of its own, as with Hearth.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::jetstream::{BareJetStream, nats};
+use super::sqlite::BareSqlite;
 use super::{Payload, filler};
 use crate::Error;
 use crate::processes::{Program, tied};
@@ -27,7 +28,9 @@ use crate::processes::{Program, tied};
 pub(crate) enum FloorKind {
     /// Answers.
     Echo,
-    /// Makes the two appends of a turn, then answers.
+    /// Makes the two commits of a turn in SQLite, then answers.
+    Sqlite,
+    /// Makes the two appends of a turn in JetStream, then answers.
     Local,
     /// Asks an `owner` over NATS, waits for its event, then answers.
     Gateway,
@@ -40,7 +43,10 @@ pub(crate) enum FloorKind {
 pub struct FloorArgs {
     /// What to do with a request
     kind: FloorKind,
-    /// The NATS servers, for all but `echo`
+    /// The file of `sqlite`; it must not be there yet
+    #[arg(long, value_name = "FILE", default_value = "floor.db")]
+    file: PathBuf,
+    /// The NATS servers, for `local`, `gateway` and `owner`
     #[arg(long, value_name = "URL", default_value = "nats://127.0.0.1:4222")]
     nats: String,
     #[command(flatten)]
@@ -57,6 +63,7 @@ pub async fn serve_floor(args: FloorArgs) -> Result<(), Error> {
     let answer = filler(args.payload.answer);
     let work = match args.kind {
         FloorKind::Echo => Work::Echo,
+        FloorKind::Sqlite => Work::Sqlite(BareSqlite::open(&args.file, args.payload)?, Logs::default()),
         FloorKind::Local => Work::Local(BareJetStream::connect(&args.nats, args.payload).await?, Logs::default()),
         FloorKind::Gateway => Work::Gateway(Gateway::connect(&args.nats).await?),
         FloorKind::Owner => {
@@ -80,11 +87,13 @@ struct Floor {
 
 enum Work {
     Echo,
+    /// With the turns of each log so far.
+    Sqlite(BareSqlite, Logs),
     Local(BareJetStream, Logs),
     Gateway(Gateway),
 }
 
-/// The last sequence of each log.
+/// Where each log stands.
 #[derive(Default)]
 struct Logs(Mutex<HashMap<u64, u64>>);
 
@@ -105,6 +114,11 @@ async fn turn(
 ) -> Result<String, StatusCode> {
     let done = match &floor.work {
         Work::Echo => Ok(()),
+        Work::Sqlite(file, logs) => {
+            let turn = logs.last(log);
+            logs.set(log, turn + 1);
+            file.turn(log, turn).await
+        }
         Work::Local(journal, logs) => local_turn(journal, logs, log).await,
         Work::Gateway(gateway) => gateway.turn(log, body).await,
     };
@@ -190,6 +204,14 @@ async fn answer(
     client.publish(format!("floor-event.{log}"), command.payload).await.map_err(nats)
 }
 
+/// Where a floor stores what it appends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stored<'a> {
+    Nowhere,
+    InFile(&'a Path),
+    OnNats(&'a str),
+}
+
 /// A floor that serves, in a process of its own.
 #[derive(Debug)]
 pub(crate) struct FloorServer {
@@ -202,7 +224,7 @@ pub(crate) struct FloorServer {
 impl FloorServer {
     pub(crate) async fn start(
         kind: FloorKind,
-        nats: Option<&str>,
+        stored: Stored<'_>,
         payload: Payload,
         log: &Path,
     ) -> Result<Self, Error> {
@@ -218,8 +240,14 @@ impl FloorServer {
         ] {
             command.args([flag, &bytes.to_string()]);
         }
-        if let Some(url) = nats {
-            command.args(["--nats", url]);
+        match stored {
+            Stored::Nowhere => {}
+            Stored::InFile(file) => {
+                command.arg("--file").arg(file);
+            }
+            Stored::OnNats(url) => {
+                command.args(["--nats", url]);
+            }
         }
         let (program, told): (_, Told) = Program::start_telling("the floor", command, log).await?;
         let http = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build()?;
