@@ -189,14 +189,14 @@ async fn opening_a_resident_is_two_appends_and_one_row_of_the_registry() {
     let stores = Stores::new();
     let hearth = stores.replica("replica-0").await;
     let cost = cost(&stores.counts, 10, async || drop(open(&hearth).await)).await;
-    assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 2.0), ("registry", 1.0)]));
+    assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 1.0), ("registry", 1.0)]));
 }
 
 /// A ratchet: it may fall and not rise. What a send allocates is the same at each send, but for tables
 /// that grow now and then.
 #[test]
 fn a_send_allocates_no_more_than_it_did() {
-    const MOST: u64 = 740;
+    const MOST: u64 = 120;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (stores, hearth, resident) = runtime.block_on(async {
         let stores = Stores::new();
