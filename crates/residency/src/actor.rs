@@ -27,6 +27,8 @@ pub(crate) enum Message {
         command: Box<Command>,
         reply: oneshot::Sender<Result<Reply, Error>>,
         permit: Option<OwnedSemaphorePermit>,
+        /// Told when the turn has ended that the command was accepted for, as by [`Message::AwaitTurn`].
+        ended: Option<oneshot::Sender<Option<Envelope>>>,
     },
     /// Answered when the child's journal has begun, or cannot begin.
     OpenChild {
@@ -135,9 +137,12 @@ impl Actor for ResidentActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Command { command, reply, permit } => {
+            Message::Command { command, reply, permit, ended } => {
                 let result = state.carry_out(&myself, *command).await;
                 drop(permit);
+                if let (Ok(Reply::Accepted { turn_id, .. }), Some(ended)) = (&result, ended) {
+                    state.await_turn(turn_id.clone(), ended);
+                }
                 // Whoever asked may be gone; what was decided stands.
                 reply.send(result).ok();
             }

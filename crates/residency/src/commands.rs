@@ -6,6 +6,8 @@ use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
 use hearth_types::{Envelope, Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
 
+use tokio::sync::oneshot;
+
 use crate::actor::Message;
 use crate::log::read_run;
 use crate::reading::SOON;
@@ -16,6 +18,9 @@ use crate::{Error, metrics};
 
 /// Pause before an owner that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// How long a command's own message waits for the end of the turn that it is accepted for.
+const WAIT_HERE: Duration = Duration::from_secs(1);
 
 /// Where a run's activation is, or is to be.
 pub(crate) enum Place {
@@ -75,8 +80,7 @@ impl Residents {
         Ok(self.accept_and_wait(run_id, accept, Duration::ZERO).await?.0)
     }
 
-    /// The same for a caller who waits for the turn's end, up to `wait`: where another replica sees it come within
-    /// a moment, its one answer says both.
+    /// The same for a caller who waits for the turn's end, up to `wait`: with that, where it comes within a moment.
     pub async fn accept_and_wait(
         &self,
         run_id: &RunId,
@@ -84,7 +88,7 @@ impl Residents {
         wait: Duration,
     ) -> Result<(Accepted, Option<Envelope>), Error> {
         let started = tokio::time::Instant::now();
-        match self.command_and_turn(run_id, Command::Accept(accept), wait.min(SOON)).await? {
+        match self.command_and_turn(run_id, Command::Accept(accept), wait).await? {
             (Reply::Accepted { turn_id, queued, replayed }, ended) => {
                 if ended.is_none() {
                     metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
@@ -188,20 +192,20 @@ impl Residents {
         Ok(self.command_and_turn(run_id, command, Duration::ZERO).await?.0)
     }
 
-    /// The same; with the envelope of the turn that the command was accepted for, if another replica has the
-    /// run and the turn ended there within `soon`.
+    /// The same; with the envelope of the turn that the command was accepted for, if it ended within `wait`, and
+    /// within a moment.
     async fn command_and_turn(
         &self,
         run_id: &RunId,
         command: Command,
-        soon: Duration,
+        wait: Duration,
     ) -> Result<(Reply, Option<Envelope>), Error> {
         let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
         loop {
             let result = match self.place(run_id).await {
-                Place::Here => self.command_here(run_id, &command).await.map(alone),
+                Place::Here => self.command_to(run_id, &command, true, wait).await,
                 Place::There { replica, place } => {
-                    match self.command_there(&replica, place, run_id, &command, soon).await {
+                    match self.command_there(&replica, place, run_id, &command, wait.min(SOON)).await {
                         Some(result) => result,
                         None if tokio::time::Instant::now() <= patience => Err(Error::Gone),
                         // Split from an owner that lives: a parked run loses nothing by being taken over.
@@ -307,34 +311,50 @@ impl Residents {
 
     /// Carries a command out on this replica, activating the run if need be.
     pub(crate) async fn command_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
-        self.command_to(run_id, command, true).await
+        Ok(self.command_to(run_id, command, true, Duration::ZERO).await?.0)
     }
 
-    /// The same, but only if the activation is here. A question that waited while this replica stood still must not take
-    /// the run from whoever has it by now.
-    pub(crate) async fn command_if_here(&self, run_id: &RunId, command: &Command) -> Result<Reply, Error> {
-        self.command_to(run_id, command, false).await
-    }
-
-    async fn command_to(&self, run_id: &RunId, command: &Command, activates: bool) -> Result<Reply, Error> {
+    /// The same; only if the activation is here, unless it `activates`: a question that waited while this replica stood
+    /// still must not take the run from whoever has it by now. With the envelope of the turn that the command was
+    /// accepted for, if it ended within `wait`.
+    pub(crate) async fn command_to(
+        &self,
+        run_id: &RunId,
+        command: &Command,
+        activates: bool,
+        wait: Duration,
+    ) -> Result<(Reply, Option<Envelope>), Error> {
         // What an ended run would refuse or answer without a change needs no activation.
         if self.inner.slots.get(run_id).is_none()
             && let Some(folded) = read_run(&*self.inner.journal, run_id).await?
             && folded.run.state.is_final()
         {
             match decide(&folded.run, command, self.inner.clock.now()) {
-                Ok(decision) if decision.events.is_empty() && decision.effects.is_empty() => return Ok(decision.reply),
+                Ok(decision) if decision.events.is_empty() && decision.effects.is_empty() => {
+                    return Ok(alone(decision.reply));
+                }
                 Err(refusal) => return Err(refusal.into()),
                 Ok(_) => {}
             }
         }
-        self.ask(run_id, activates, |handle: &Handle, permit, reply| {
+        let mut turn = None;
+        let send = |handle: &Handle, permit, reply| {
+            let permit = Some(permit);
             let message = match command {
-                Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit: Some(permit) },
-                other => Message::Command { command: Box::new(other.clone()), reply, permit: Some(permit) },
+                Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit },
+                other => {
+                    let (told, ended) = oneshot::channel();
+                    turn = Some(ended);
+                    let ended = Some(told).filter(|_| !wait.is_zero());
+                    Message::Command { command: Box::new(other.clone()), reply, permit, ended }
+                }
             };
             handle.actor.cast(message).is_ok()
-        })
-        .await
+        };
+        let reply = self.ask(run_id, activates, send).await?;
+        let (true, Some(turn)) = (matches!(reply, Reply::Accepted { .. }), turn) else { return Ok(alone(reply)) };
+        // Longer waits are not left to this activation alone, which may be superseded without hearing of it.
+        let ended = tokio::time::timeout(wait.min(WAIT_HERE), turn).await;
+        Ok((reply, ended.ok().and_then(Result::ok).flatten()))
     }
 }

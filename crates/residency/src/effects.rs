@@ -130,7 +130,7 @@ fn create_child(
         };
         let (told, _answer) = oneshot::channel();
         // A parent that is gone by now creates and confirms again when it is next activated.
-        parent.cast(Message::Command { command: Box::new(command), reply: told, permit: None }).ok();
+        parent.cast(Message::Command { command: Box::new(command), reply: told, permit: None, ended: None }).ok();
         if let Some((answer, reply)) = reply {
             reply.send(result.map(|()| answer)).ok();
         }

@@ -205,11 +205,11 @@ impl Residents {
     }
 
     /// The envelope of a turn that ends here within a moment, [`SOON`] at the most.
-    pub(crate) async fn ends_soon(&self, run_id: &RunId, turn_id: &TurnId, soon: Duration) -> Option<Envelope> {
+    pub(crate) async fn ends_soon(&self, run_id: &RunId, turn_id: &TurnId) -> Option<Envelope> {
         let handle = self.inner.slots.get(run_id).filter(|_| self.inner.trusts_itself())?;
         let ask = |reply| Message::AwaitTurn { turn_id: turn_id.clone(), reply };
         let waiting = self.wait_here(run_id, &handle, ask);
-        tokio::time::timeout(soon.min(SOON), waiting).await.ok().flatten().flatten()
+        tokio::time::timeout(SOON, waiting).await.ok().flatten().flatten()
     }
 
     /// Asks an activation here and waits for its answer; `None` when it ended first.

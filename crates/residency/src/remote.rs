@@ -200,13 +200,6 @@ impl Residents {
         }
     }
 
-    async fn carry_out(&self, run_id: &RunId, command: &Command, activates: bool) -> Result<Reply, Error> {
-        if activates {
-            return self.command_here(run_id, command).await;
-        }
-        self.command_if_here(run_id, command).await
-    }
-
     async fn said(&self, question: Question) -> Result<Said, Error> {
         let Question { run_id, place, what } = question;
         if let What::Drain = what {
@@ -228,7 +221,7 @@ impl Residents {
                     self.wake(&run_id).await?;
                 }
                 if matches!(what, What::TurnSoon(_))
-                    && let Some(envelope) = self.ends_soon(&run_id, turn_id, SOON).await
+                    && let Some(envelope) = self.ends_soon(&run_id, turn_id).await
                 {
                     return Ok(Said::Turn(Some(envelope)));
                 }
@@ -239,16 +232,15 @@ impl Residents {
                 }
             }
             What::Command(_) | What::CommandAndTurn { .. } if !here && !place => Ok(Said::Failed(Failure::NotHere)),
-            What::Command(command) => Ok(Said::Reply(self.carry_out(&run_id, &command, place).await?)),
+            What::Command(command) => {
+                Ok(Said::Reply(self.command_to(&run_id, &command, place, Duration::ZERO).await?.0))
+            }
             What::CommandAndTurn { command, soon_ms } => {
-                let reply = self.carry_out(&run_id, &command, place).await?;
-                let ended = match &reply {
-                    Reply::Accepted { turn_id, .. } => {
-                        self.ends_soon(&run_id, turn_id, Duration::from_millis(soon_ms)).await
-                    }
-                    _ => None,
-                };
-                Ok(ended.map_or_else(|| Said::Reply(reply.clone()), |ended| Said::ReplyAndTurn(reply.clone(), ended)))
+                let soon = Duration::from_millis(soon_ms).min(SOON);
+                Ok(match self.command_to(&run_id, &command, place, soon).await? {
+                    (reply, Some(ended)) => Said::ReplyAndTurn(reply, ended),
+                    (reply, None) => Said::Reply(reply),
+                })
             }
             What::Create { .. } | What::Drain => Err(Error::Gone),
         }

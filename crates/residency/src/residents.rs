@@ -268,7 +268,7 @@ impl Residents {
         &self,
         run_id: &RunId,
         activates: bool,
-        send: impl Fn(&Handle, OwnedSemaphorePermit, oneshot::Sender<Result<T, Error>>) -> bool,
+        mut send: impl FnMut(&Handle, OwnedSemaphorePermit, oneshot::Sender<Result<T, Error>>) -> bool,
     ) -> Result<T, Error> {
         for _ in 0..LOOKUPS {
             let handle = match self.inner.slots.get(run_id) {
