@@ -5,7 +5,6 @@ use std::time::Duration;
 use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
 use hearth_types::{Envelope, Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
-
 use tokio::sync::oneshot;
 
 use crate::actor::Message;
@@ -87,12 +86,8 @@ impl Residents {
         accept: Accept,
         wait: Duration,
     ) -> Result<(Accepted, Option<Envelope>), Error> {
-        let started = tokio::time::Instant::now();
         match self.command_and_turn(run_id, Command::Accept(accept), wait).await? {
             (Reply::Accepted { turn_id, queued, replayed }, ended) => {
-                if ended.is_none() {
-                    metrics::ACCEPT_SECONDS.observe(started.elapsed().as_secs_f64());
-                }
                 Ok((Accepted { turn_id, queued, replayed }, ended))
             }
             _ => Err(Error::Gone),
@@ -351,7 +346,11 @@ impl Residents {
             };
             handle.actor.cast(message).is_ok()
         };
+        let asked = tokio::time::Instant::now();
         let reply = self.ask(run_id, activates, send).await?;
+        if matches!(reply, Reply::Accepted { .. }) {
+            metrics::ACCEPT_SECONDS.observe(asked.elapsed().as_secs_f64());
+        }
         let (true, Some(turn)) = (matches!(reply, Reply::Accepted { .. }), turn) else { return Ok(alone(reply)) };
         // Longer waits are not left to this activation alone, which may be superseded without hearing of it.
         let ended = tokio::time::timeout(wait.min(WAIT_HERE), turn).await;
