@@ -30,8 +30,8 @@ use crate::{Error, Position, RunHead};
 
 /// Messages that are fetched and taken over at once.
 const BATCH: usize = 512;
-/// How often news is fetched while nobody asks for it.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often news is fetched while nobody asks for it; the sweeps do, about once a second.
+const EVERY: Duration = Duration::from_secs(2);
 /// Pause before news is fetched again that is known to be there.
 const SOON: Duration = Duration::from_millis(5);
 /// After this time without a fetch the servers forget the follower.
