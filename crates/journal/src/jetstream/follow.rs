@@ -30,7 +30,7 @@ use crate::{Error, Position, RunHead};
 
 /// Messages that are fetched and taken over at once.
 const BATCH: usize = 512;
-/// How often news is fetched while nobody asks for it; the sweeps do, about once a second.
+/// How often news is fetched while nobody asks for it; the sweeps do, twice a second.
 const EVERY: Duration = Duration::from_secs(2);
 /// Pause before news is fetched again that is known to be there.
 const SOON: Duration = Duration::from_millis(5);
