@@ -46,7 +46,7 @@ printf 'HEARTH_NATS_USER=node\nHEARTH_NATS_PASSWORD=%s\nHEARTH_REDIS_URL=rediss:
 cat >"$out/redis/users.acl" <<ACL
 user default on nopass nocommands +ping
 user replica on #$(printf %s "$replica_redis" | sha256sum | cut -d' ' -f1) ~hearth:* ~{hearth:* resetchannels +@read +@write +@scripting +@connection +time -@dangerous
-user node on #$(printf %s "$node_redis" | sha256sum | cut -d' ' -f1) ~{hearth:nodes}:* %R~{hearth:replicas}:* resetchannels +@read +@write +@scripting +@connection +time -@dangerous
+user node on #$(printf %s "$node_redis" | sha256sum | cut -d' ' -f1) ~{hearth:nodes}:* ~hearth:workspaces %R~{hearth:replicas}:* resetchannels +@read +@write +@scripting +@connection +time -@dangerous
 ACL
 printf '[[token]]\nsha256 = "%s"\ntenant = "default"\nsubject = "admin"\nrole = "admin"\n' \
   "$(printf %s "$token" | sha256sum | cut -d' ' -f1)" >"$out/members/tokens.toml"

@@ -103,6 +103,11 @@ impl Node {
         assert!(early.is_none(), "the node ended at its start with {early:?}:\n{}", self.log());
     }
 
+    /// Of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running node").id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(self.child.as_ref().expect("a running node"));
         kill_process(pid, signal).expect("the node is there");

@@ -221,6 +221,23 @@ async fn drop_early(mcp: &Mcp, tool: &str, arguments: Value) {
 }
 
 #[tokio::test]
+async fn sessions_that_a_node_left_can_be_ended_without_it() {
+    let mut node = Node::start(&[]).await;
+    let mcp = node.mcp().connected().await;
+    let id = mcp.open(json!({})).await;
+    let args = json!({ "session_id": id, "command": "sleep 997755.18", "background": true });
+    mcp.call("sandbox_exec", args).await.ok();
+    node.signal(rustix::process::Signal::KILL);
+    node.exit().await;
+    assert!(runs_somewhere("997755.18"), "sessions outlive their node");
+    node = node.arg("--close-sessions");
+    node.launch();
+    assert!(node.exit().await.success(), "{}", node.log());
+    assert!(!runs_somewhere("997755.18"));
+    assert_eq!(std::fs::read_dir(node.path("state/sessions")).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn t1_sessions_and_commands_outlive_a_node_that_is_killed() {
     let mut node = Node::start(&[]).await;
     let before = node.mcp().header("x-loom-root-run", "run_a").connected().await;

@@ -10,9 +10,10 @@ use hearth_journal::{
     RunHead, StoredFrame,
 };
 use hearth_registry::{
-    Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome,
+    Fate as RegistryFate, FaultyRegistry, Location, MemoryRegistry, NodeRow, Registry, ReplicaRow, SandboxPlace, Seat,
+    WorkspaceHome,
 };
-use hearth_types::{ReplicaId, RunId, Tenant, Timestamp};
+use hearth_types::{ReplicaId, RunId, SandboxId, Tenant, Timestamp};
 
 use crate::plan::Fault;
 use crate::world::{Line, Lost, Peer, World};
@@ -289,5 +290,22 @@ impl Registry for FarRegistry {
 
     async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, hearth_registry::Error> {
         self.carry(self.registry.move_home(workspace, home)).await
+    }
+
+    async fn forget_home(&self, workspace: &str) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.forget_home(workspace)).await
+    }
+
+    async fn note_sandbox(
+        &self,
+        session: &SandboxId,
+        place: SandboxPlace,
+        keep: Duration,
+    ) -> Result<(), hearth_registry::Error> {
+        self.carry(self.registry.note_sandbox(session, place, keep)).await
+    }
+
+    async fn sandbox(&self, session: &SandboxId) -> Result<Option<SandboxPlace>, hearth_registry::Error> {
+        self.carry(self.registry.sandbox(session)).await
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use hearth_registry::{NodeRow, NodeUsage, SharedRegistry, WorkspaceHome};
 use hearth_sandbox::SharedDriver;
-use hearth_sandbox::node::{Node, NodeOptions, workspace_store};
+use hearth_sandbox::node::{Homes, Node, NodeOptions, workspace_store};
 use hearth_types::{Timestamp, check_id};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::machine::Machine;
@@ -27,8 +28,9 @@ pub struct Announcer {
     lease: Duration,
     machine: Machine,
     root: Option<PathBuf>,
-    /// The workspaces that the registry was told of.
+    /// The workspaces that the registry was told of, and those that it is still to be told of.
     told: HashSet<String>,
+    untold: Vec<(String, String)>,
 }
 
 impl Announcer {
@@ -66,30 +68,67 @@ impl Announcer {
             usage: NodeUsage::default(),
         };
         let machine = Machine::new(root.as_ref().unwrap_or(&options.state_dir));
-        Ok(Self { registry, node, row, lease, machine, root, told: HashSet::new() })
+        Ok(Self { registry, node, row, lease, machine, root, told: HashSet::new(), untold: Vec::new() })
     }
 
     pub async fn run(mut self, stop: CancellationToken) {
         let mut beat: u64 = 0;
+        let mut cut_off = false;
+        let mut known_since = Instant::now();
         while !stop.is_cancelled() {
             if beat.is_multiple_of(SELDOM) {
                 self.look_around().await;
             }
             beat += 1;
-            self.row.draining = self.node.is_draining();
-            self.row.sessions = self.node.sessions() as u64;
-            self.row.pool = self.node.pooled().len() as u64;
-            self.row.usage = self.machine.look(self.node.execs());
-            if let Err(error) = self.registry.announce(self.row.clone(), self.lease).await {
-                tracing::warn!(%error, "this node could not be registered; the next beat tries again");
-            }
+            let began = Instant::now();
+            let pause = if self.beat().await {
+                (known_since, cut_off) = (began, false);
+                self.node.rejoined();
+                self.tell_workspaces().await;
+                self.lease / 4
+            } else {
+                if !cut_off && known_since.elapsed() >= self.lease / 2 {
+                    cut_off = true;
+                    self.let_go("this node is cut off from its cluster").await;
+                }
+                self.lease / 12
+            };
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(self.lease / 4) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
+        // Once it has taken its leave, another node may open what is on a storage of both.
+        self.let_go("this node ends").await;
         if let Err(error) = self.registry.withdraw(&self.row.node).await {
             tracing::debug!(%error, "this node could not take its leave; its lease runs out");
+        }
+    }
+
+    /// Renews the row; whether that is known to have worked.
+    async fn beat(&mut self) -> bool {
+        self.row.draining = self.node.is_draining();
+        self.row.sessions = self.node.sessions() as u64;
+        self.row.pool = self.node.pooled().len() as u64;
+        self.row.usage = self.machine.look(self.node.execs());
+        let announced = tokio::time::timeout(self.lease / 4, self.registry.announce(self.row.clone(), self.lease));
+        match announced.await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "this node could not be registered; it tries again");
+                false
+            }
+            Err(_) => {
+                tracing::warn!("this node could not be registered in time; it tries again");
+                false
+            }
+        }
+    }
+
+    async fn let_go(&self, why: &str) {
+        let ended = self.node.leave_shared_workspaces().await;
+        if ended > 0 {
+            tracing::warn!(ended, why, "sessions with workspaces on a shared storage were ended");
         }
     }
 
@@ -98,34 +137,63 @@ impl Announcer {
             Ok(images) => self.row.images = images,
             Err(error) => tracing::debug!(%error, "the images are not known now"),
         }
-        self.tell_workspaces().await;
+        self.find_workspaces().await;
     }
 
-    /// The registry learns of workspaces that clients of this node made, and one that lost everything learns
-    /// of all again. Those that it knows keep the home that they have: it is of a higher generation.
+    /// Workspaces that clients of this node have made since it looked last, and, at its start, all that there are.
+    async fn find_workspaces(&mut self) {
+        let Some(root) = self.root.clone() else { return };
+        if let Ok(found) = tokio::task::spawn_blocking(move || workspaces(&root)).await {
+            self.untold.extend(found.into_iter().filter(|(owner, name)| {
+                let key = workspace_key(owner, name);
+                !self.told.contains(&key)
+            }));
+        }
+    }
+
+    /// The registry learns of the workspaces on this storage, and one that has lost everything learns of all of them
+    /// again before replicas rely on it: they look for the mark of each node. Homes that it knows it keeps, unless the
+    /// storage says that the workspace has moved since.
     async fn tell_workspaces(&mut self) {
         let (Some(root), Some(store)) = (self.root.clone(), self.row.store.clone()) else { return };
-        let mark = format!("told-by-{}", self.row.node);
-        let home = WorkspaceHome { node: self.row.node.clone(), store, generation: 0 };
-        match self.registry.home(&mark).await {
-            Ok(Some(known)) if known.store == home.store => {}
-            Ok(_) => self.told.clear(),
+        let mark = told_mark(&self.row.node);
+        let own = WorkspaceHome { node: self.row.node.clone(), store, generation: 0 };
+        let marked = match self.registry.home(&mark).await {
+            Ok(known) => known.is_some_and(|known| known == own),
             Err(_) => return,
-        }
-        let Ok(names) = tokio::task::spawn_blocking(move || workspaces(&root)).await else { return };
-        for (principal, name) in names {
-            let key = workspace_key(&principal, &name);
-            if self.told.contains(&key) {
-                continue;
+        };
+        if !marked {
+            self.told.clear();
+            self.find_workspaces().await;
+            // One of an earlier storage would stand in the way.
+            if self.registry.forget_home(&mark).await.is_err() {
+                return;
             }
-            if self.registry.move_home(&key, home.clone()).await.is_err() {
+        }
+        for (principal, name) in std::mem::take(&mut self.untold) {
+            let (homes, of) = (Homes::on(&root), (principal.clone(), name.clone()));
+            let Ok(Ok(home)) = tokio::task::spawn_blocking(move || homes.of(&of.0, &of.1)).await else { continue };
+            let home = home.map_or_else(
+                || own.clone(),
+                |home| WorkspaceHome { node: home.node, generation: home.generation, ..own.clone() },
+            );
+            let key = workspace_key(&principal, &name);
+            if self.registry.move_home(&key, home).await.is_err() {
+                self.told.clear();
                 return;
             }
             self.told.insert(key);
         }
-        // The last, so that what broke off is done again.
-        self.registry.move_home(&mark, home).await.ok();
+        if !marked {
+            // The last, so that what broke off is done again.
+            self.registry.move_home(&mark, own).await.ok();
+        }
     }
+}
+
+/// In the registry where homes are, by a name that is none: this node has told of all workspaces that it has.
+pub(crate) fn told_mark(node: &str) -> String {
+    format!("told-by-{node}")
 }
 
 /// The folders at `ROOT/<principal>/<name>`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::join_all;
-use hearth_registry::{NodeRow, SharedRegistry, WorkspaceHome};
+use hearth_registry::{NodeRow, SandboxPlace, SharedRegistry, WorkspaceHome};
 use hearth_sandbox::{
     Caller, CloseRunResult, ExecArgs, ExecResult, KillArgs, OpenArgs, OpenResult, PollArgs, ReadArgs, ReadResult,
     Sandboxes, SessionArgs, SessionRow, Workspaces, WriteArgs, WriteResult,
@@ -16,15 +16,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::announce::told_mark;
 use crate::client::{NoOutcome, NodeClient, Question};
 use crate::placement::{Wanted, choose, workspace_affinity};
 
 /// Sessions whose node is remembered; one that is forgotten is looked for on all nodes.
 const SESSIONS_KEPT: usize = 100_000;
+/// Workspaces whose home is remembered here, besides the registry.
+const HOMES_KEPT: usize = 100_000;
 /// Pause before a node that was lost is called again.
 const CALL_AGAIN: Duration = Duration::from_millis(200);
 /// How long a list waits for a node.
 const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// How much longer than a session can live it is known where it was.
+const PLACE_KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// How long a node that is registered may be out of reach before the caller is told.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -50,6 +55,8 @@ struct Inner {
     binder: OnceLock<Arc<dyn Binder>>,
     clients: Mutex<HashMap<String, (String, NodeClient)>>,
     sessions: Mutex<HashMap<SandboxId, String>>,
+    /// Where workspaces were seen; the registry counts, as long as it has not lost them.
+    homes: Mutex<HashMap<String, WorkspaceHome>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,8 +66,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Nodes {
     /// `token` is the nodes' `SANDBOX_AUTH_TOKEN`.
     pub fn new(registry: SharedRegistry, token: Option<String>) -> Self {
-        let inner =
-            Inner { registry, token, binder: OnceLock::new(), clients: Mutex::default(), sessions: Mutex::default() };
+        let inner = Inner {
+            registry,
+            token,
+            binder: OnceLock::new(),
+            clients: Mutex::default(),
+            sessions: Mutex::default(),
+            homes: Mutex::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -103,7 +116,7 @@ impl Nodes {
         let mut until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let rows = self.live().await?;
-            let Some(row) = rows.iter().find(|row| row.node == node) else { return Err(lost_session()) };
+            let Some(row) = rows.iter().find(|row| row.node == node) else { return Err(lost_session(None)) };
             let began = tokio::time::Instant::now();
             match self.client(row)?.ask(question).await {
                 Ok(outcome) => return outcome,
@@ -123,12 +136,19 @@ impl Nodes {
         }
     }
 
-    /// The node of a session: remembered, or found by asking all.
+    /// The node of a session: remembered, or written down at its open, or found by asking all.
     async fn node_of(&self, caller: &Caller, session: &SandboxId) -> Result<String, Fault> {
         if let Some(node) = locked(&self.inner.sessions).get(session).cloned() {
             return Ok(node);
         }
         let live = self.live().await?;
+        if let Some(place) = self.place(caller, session).await {
+            if live.iter().any(|row| row.node == place.node) {
+                self.remember(session.clone(), place.node.clone());
+                return Ok(place.node);
+            }
+            return Err(lost_session(Some(&place)));
+        }
         for row in &live {
             let Ok(Ok(rows)) = self.client(row)?.ask(&Question::ListAll).await else { continue };
             let rows: Vec<SessionRow> = read(rows)?;
@@ -141,9 +161,32 @@ impl Nodes {
         if let (Some(root), Some(binder)) = (&caller.root_run, self.inner.binder.get())
             && binder.bound(root).await?.iter().any(|node| live.iter().all(|row| row.node != *node))
         {
-            return Err(lost_session());
+            return Err(lost_session(None));
         }
         Err(Fault::not_found())
+    }
+
+    /// Where the caller's session was opened, if that was written down. Another's is as one that never was.
+    async fn place(&self, caller: &Caller, session: &SandboxId) -> Option<SandboxPlace> {
+        let place = self.inner.registry.sandbox(session).await.ok().flatten()?;
+        let visible = place.principal == caller.principal
+            && caller.root_run.as_ref().is_none_or(|root| place.root_run.as_ref() == Some(root));
+        visible.then_some(place)
+    }
+
+    /// Writes down where a session was opened, so that every replica can tell its caller what became of it.
+    /// A registry that does not take it costs a look at all nodes.
+    async fn note(&self, caller: &Caller, args: &OpenArgs, opened: &OpenResult) {
+        let place = SandboxPlace {
+            node: opened.node.clone(),
+            principal: caller.principal.clone(),
+            root_run: caller.root_run.clone(),
+            workspace: args.workspace.clone(),
+        };
+        let lives = opened.expires_at.since(opened.idle_expires_at) + PLACE_KEPT;
+        if let Err(error) = self.inner.registry.note_sandbox(&opened.session_id, place, lives).await {
+            tracing::debug!(%error, "where a session was opened is not written down");
+        }
     }
 
     fn remember(&self, session: SandboxId, node: String) {
@@ -162,7 +205,14 @@ impl Nodes {
         args: &(impl Serialize + Sync),
     ) -> Result<T, Fault> {
         let node = self.node_of(caller, session).await?;
-        self.call(&node, caller, tool, args).await
+        let answer = self.call(&node, caller, tool, args).await;
+        match answer {
+            Err(fault) if fault.code == FaultCode::SessionLost && fault.details.is_none() => {
+                // Its node is gone: the workspace is named as the node itself would name it.
+                Err(self.place(caller, session).await.map_or(fault, |place| lost_session(Some(&place))))
+            }
+            answer => answer,
+        }
     }
 
     /// The node of an open: the tree's, if the tree has such a session; else the one that fits best.
@@ -182,7 +232,7 @@ impl Nodes {
             isolation: args.isolation,
             runtime: args.runtime.clone(),
             workspace: args.workspace.is_some(),
-            home: self.home(caller, args).await,
+            home: self.home(caller, args, &rows).await?,
             affinity,
         };
         let Some(root) = shared else {
@@ -207,11 +257,53 @@ impl Nodes {
         Ok(bound)
     }
 
-    /// Where the workspace of an open is. A registry that does not know, or cannot be asked, is no reason
-    /// to refuse: the affinity then finds the node, as long as the nodes stay the same.
-    async fn home(&self, caller: &Caller, args: &OpenArgs) -> Option<WorkspaceHome> {
-        let key = workspace_key(&caller.principal, args.workspace.as_ref()?);
-        self.inner.registry.home(&key).await.ok().flatten()
+    /// Where the workspace of an open is. That it is nowhere is known once the registry has been told by every node
+    /// that lives what it has: one that has just lost everything knows nothing, and an empty workspace elsewhere
+    /// would pass for the one that is looked for.
+    async fn home(&self, caller: &Caller, args: &OpenArgs, rows: &[NodeRow]) -> Result<Option<WorkspaceHome>, Fault> {
+        let Some(name) = &args.workspace else { return Ok(None) };
+        let key = workspace_key(&caller.principal, name);
+        let unknown = |error| Fault::unavailable(format!("where the workspace is is not known now: {error}"));
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(home) = self.inner.registry.home(&key).await.map_err(unknown)? {
+                self.keep_home(&key, &home);
+                return Ok(Some(home));
+            }
+            // What this replica knew the registry may have lost together with the node.
+            let kept = locked(&self.inner.homes).get(&key).cloned();
+            if let Some(home) = kept {
+                return self.inner.registry.move_home(&key, home).await.map(Some).map_err(unknown);
+            }
+            let mut told = true;
+            for row in rows.iter().filter(|row| row.workspaces) {
+                told &= self.inner.registry.home(&told_mark(&row.node)).await.map_err(unknown)?.is_some();
+            }
+            if told {
+                return Ok(None);
+            }
+            if tokio::time::Instant::now() > until {
+                return Err(Fault::unavailable("a sandbox node has not told yet which workspaces it has; try again"));
+            }
+            tokio::time::sleep(CALL_AGAIN).await;
+        }
+    }
+
+    fn keep_home(&self, key: &str, home: &WorkspaceHome) {
+        let mut homes = locked(&self.inner.homes);
+        if homes.len() >= HOMES_KEPT {
+            homes.clear();
+        }
+        homes.insert(key.to_owned(), home.clone());
+    }
+
+    /// Its name is free again, anywhere.
+    pub(crate) async fn forget_home(&self, principal: &str, workspace: &str) {
+        let key = workspace_key(principal, workspace);
+        locked(&self.inner.homes).remove(&key);
+        if let Err(error) = self.inner.registry.forget_home(&key).await {
+            tracing::warn!(%error, workspace, "the home of a workspace that was deleted stays in the registry");
+        }
     }
 
     /// Remembers that the workspace of an open is on this node from now on.
@@ -234,8 +326,9 @@ impl Nodes {
         }
         let generation = from.map_or(1, |home| home.generation + 1);
         let home = WorkspaceHome { node: row.node.clone(), store: store.clone(), generation };
-        if let Err(error) = self.inner.registry.move_home(key, home).await {
-            tracing::debug!(%error, "the home of a workspace is not remembered; its node tells it again");
+        match self.inner.registry.move_home(key, home).await {
+            Ok(home) => self.keep_home(key, &home),
+            Err(error) => tracing::debug!(%error, "the home of a workspace is not remembered; its node tells it again"),
         }
     }
 }
@@ -250,11 +343,15 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
         .map_err(|error| Fault::internal(format!("a node's answer is not understood: {error}")))
 }
 
-fn lost_session() -> Fault {
-    Fault::new(
-        FaultCode::SessionLost,
-        "the sandbox node of this session is gone, and the session with it; open again (a durable workspace is found by its name)",
-    )
+fn lost_session(place: Option<&SandboxPlace>) -> Fault {
+    let workspace = place.and_then(|place| place.workspace.as_ref());
+    let kept = workspace.map(|name| format!("; the workspace {name} is found by its name")).unwrap_or_default();
+    let message = format!("the sandbox node of this session is gone, and the session with it; open another one{kept}");
+    let fault = Fault::new(FaultCode::SessionLost, message);
+    match place {
+        Some(place) => fault.with_details(json!({ "workspace": place.workspace, "reason": "lost" })),
+        None => fault,
+    }
 }
 
 pub(crate) fn told(error: NoOutcome) -> Fault {
@@ -279,6 +376,7 @@ impl Sandboxes for Nodes {
         }
         let opened = opened?;
         self.remember(opened.session_id.clone(), node);
+        self.note(caller, &args, &opened).await;
         Ok(opened)
     }
 

@@ -29,6 +29,11 @@ pub(crate) fn workspace_affinity(principal: &str, workspace: &str) -> String {
 /// `quota_exceeded` where all that have it are full.
 pub fn choose<'n>(nodes: &'n [NodeRow], wanted: &Wanted) -> Result<&'n NodeRow, Fault> {
     let serving: Vec<&NodeRow> = nodes.iter().filter(|node| !node.draining).collect();
+    if serving.is_empty() && !nodes.is_empty() {
+        return Err(Fault::unavailable(
+            "every sandbox node is being drained and takes no new sessions; try again later",
+        ));
+    }
     if serving.is_empty() {
         return Err(Fault::unavailable("no sandbox node is there; start one with `hearth node`"));
     }
@@ -162,6 +167,8 @@ mod tests {
         let full = NodeRow { sessions: 2, ..node("a") };
         assert_eq!(choose(&[full], &affinity("x")).unwrap_err().code, FaultCode::QuotaExceeded);
         let draining = NodeRow { draining: true, ..node("a") };
-        assert_eq!(choose(&[draining], &affinity("x")).unwrap_err().code, FaultCode::Unavailable);
+        let refused = choose(&[draining], &affinity("x")).unwrap_err();
+        assert!(refused.code == FaultCode::Unavailable && refused.message.contains("drained"), "{refused}");
+        assert!(choose(&[], &affinity("x")).unwrap_err().message.contains("hearth node"));
     }
 }

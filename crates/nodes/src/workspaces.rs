@@ -108,7 +108,9 @@ impl Workspaces for Nodes {
     async fn delete_workspace(&self, principal: &Tenant, name: &str) -> Result<(), Fault> {
         let home = self.required_home(principal, name).await?;
         let question = Question::DeleteWorkspace { principal, name };
-        self.insist(&home.node, &question).await.map(drop)
+        self.insist(&home.node, &question).await?;
+        self.forget_home(principal, name).await;
+        Ok(())
     }
 
     async fn export_workspace(&self, principal: &Tenant, name: &str) -> Result<TarStream, Fault> {

@@ -7,11 +7,11 @@ use std::any::Any;
 use std::future::Future;
 use std::time::Duration;
 
-use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Tenant, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, SandboxId, Tenant, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::{Count, Location, NodeRow, NodeUsage, Registry, ReplicaRow, SharedRegistry, WorkspaceHome};
+use crate::{Count, Location, NodeRow, NodeUsage, Registry, ReplicaRow, SandboxPlace, SharedRegistry, WorkspaceHome};
 
 /// One empty store, as several users of it see it.
 pub struct Store {
@@ -69,6 +69,7 @@ where
         a_seat_is_kept_until_it_is_left_and_counts_once,
         seats_are_given_past_the_limit_to_those_that_need_one,
         a_workspace_has_one_home_and_only_a_later_move_changes_it,
+        where_a_session_was_opened_is_known_for_a_while,
     );
 }
 
@@ -134,6 +135,30 @@ async fn a_workspace_has_one_home_and_only_a_later_move_changes_it(store: &Store
     assert_eq!(store.second().move_home("w", home("n2", 2)).await.unwrap(), home("n2", 2));
     assert_eq!(store.first().move_home("w", home("n1", 1)).await.unwrap(), home("n2", 2));
     assert_eq!(store.first().home("other").await.unwrap(), None);
+    store.first().forget_home("w").await.unwrap();
+    store.second().forget_home("w").await.unwrap();
+    assert_eq!(store.second().home("w").await.unwrap(), None);
+    assert_eq!(store.first().move_home("w", home("n3", 1)).await.unwrap(), home("n3", 1), "its name is free again");
+}
+
+async fn where_a_session_was_opened_is_known_for_a_while(store: &Store) {
+    let session = |name: &str| SandboxId::parse(name).unwrap();
+    let place = |workspace: Option<&str>| SandboxPlace {
+        node: "n1".into(),
+        principal: "acme".into(),
+        root_run: Some(run("a")),
+        workspace: workspace.map(str::to_owned),
+    };
+    assert_eq!(store.first().sandbox(&session("sbx_1")).await.unwrap(), None);
+    store.first().note_sandbox(&session("sbx_1"), place(Some("build")), LONG).await.unwrap();
+    store.first().note_sandbox(&session("sbx_2"), place(None), Duration::from_millis(50)).await.unwrap();
+    assert_eq!(store.second().sandbox(&session("sbx_1")).await.unwrap(), Some(place(Some("build"))));
+    let until = tokio::time::Instant::now() + LONG;
+    while store.second().sandbox(&session("sbx_2")).await.unwrap().is_some() {
+        assert!(tokio::time::Instant::now() < until, "it is kept for ever");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(store.second().sandbox(&session("sbx_1")).await.unwrap(), Some(place(Some("build"))));
 }
 
 async fn a_node_lives_as_long_as_its_lease_and_is_no_replica(store: &Store) {

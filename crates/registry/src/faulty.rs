@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{ReplicaId, RunId, SeededRandom, Tenant};
+use hearth_types::{ReplicaId, RunId, SandboxId, SeededRandom, Tenant};
 
-use crate::{Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
+use crate::{Error, Location, NodeRow, Registry, ReplicaRow, SandboxPlace, Seat, WorkspaceHome};
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +140,18 @@ impl<R: Registry> Registry for FaultyRegistry<R> {
 
     async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error> {
         self.befall(self.inner.move_home(workspace, home)).await
+    }
+
+    async fn forget_home(&self, workspace: &str) -> Result<(), Error> {
+        self.befall(self.inner.forget_home(workspace)).await
+    }
+
+    async fn note_sandbox(&self, session: &SandboxId, place: SandboxPlace, keep: Duration) -> Result<(), Error> {
+        self.befall(self.inner.note_sandbox(session, place, keep)).await
+    }
+
+    async fn sandbox(&self, session: &SandboxId) -> Result<Option<SandboxPlace>, Error> {
+        self.befall(self.inner.sandbox(session)).await
     }
 }
 

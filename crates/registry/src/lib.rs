@@ -13,6 +13,8 @@ mod redis;
 
 pub use faulty::{Fate, FaultyRegistry, Odds};
 pub use memory::MemoryRegistry;
-pub use port::{Count, Error, Location, NodeRow, NodeUsage, Registry, ReplicaRow, Seat, SharedRegistry, WorkspaceHome};
+pub use port::{
+    Count, Error, Location, NodeRow, NodeUsage, Registry, ReplicaRow, SandboxPlace, Seat, SharedRegistry, WorkspaceHome,
+};
 #[cfg(feature = "cluster")]
 pub use redis::{RedisOptions, RedisRegistry};

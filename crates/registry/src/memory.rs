@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{ReplicaId, RunId, Tenant};
+use hearth_types::{ReplicaId, RunId, SandboxId, Tenant};
 use tokio::time::Instant;
 
-use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, SandboxPlace, Seat, WorkspaceHome};
 
 /// Clones share one store. Its clock is tokio's, so that a paused clock decides when a lease ends.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +23,7 @@ struct Store {
     nodes: BTreeMap<String, (NodeRow, Instant)>,
     halls: BTreeMap<Tenant, Hall>,
     homes: BTreeMap<String, WorkspaceHome>,
+    sandboxes: BTreeMap<SandboxId, (SandboxPlace, Instant)>,
 }
 
 /// The seats of one tenant.
@@ -191,6 +192,25 @@ impl Registry for MemoryRegistry {
                 Ok(home)
             }
         }
+    }
+
+    async fn forget_home(&self, workspace: &str) -> Result<(), Error> {
+        self.store().homes.remove(workspace);
+        Ok(())
+    }
+
+    async fn note_sandbox(&self, session: &SandboxId, place: SandboxPlace, keep: Duration) -> Result<(), Error> {
+        let now = Instant::now();
+        let mut store = self.store();
+        store.sandboxes.retain(|_, (_, until)| *until > now);
+        store.sandboxes.insert(session.clone(), (place, now + keep));
+        Ok(())
+    }
+
+    async fn sandbox(&self, session: &SandboxId) -> Result<Option<SandboxPlace>, Error> {
+        let now = Instant::now();
+        let store = self.store();
+        Ok(store.sandboxes.get(session).filter(|(_, until)| *until > now).map(|(place, _)| place.clone()))
     }
 }
 

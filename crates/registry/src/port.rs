@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{Epoch, Isolation, ReplicaId, RunId, Tenant, Timestamp};
+use hearth_types::{Epoch, Isolation, ReplicaId, RunId, SandboxId, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub type SharedRegistry = Arc<dyn Registry>;
@@ -114,6 +114,16 @@ pub struct WorkspaceHome {
     pub generation: u64,
 }
 
+/// Where a sandbox session was opened. Also known of one whose node is gone, so that its caller learns that it is lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxPlace {
+    pub node: String,
+    pub principal: Tenant,
+    pub root_run: Option<RunId>,
+    /// Its durable workspace.
+    pub workspace: Option<String>,
+}
+
 /// Seats are what a tenant's quota counts: each run of it that is not final takes one. Which runs those are is in the
 /// journal; the store makes counting them fast, and exact while several replicas open runs.
 ///
@@ -170,4 +180,12 @@ pub trait Registry: Send + Sync + 'static {
     /// Gives a workspace a home, unless it has one of this generation or a higher one: the home that
     /// stands then.
     async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error>;
+
+    /// Forgets the home of a workspace that was deleted.
+    async fn forget_home(&self, workspace: &str) -> Result<(), Error>;
+
+    /// Remembers where a session was opened, for `keep` of the store's clock.
+    async fn note_sandbox(&self, session: &SandboxId, place: SandboxPlace, keep: Duration) -> Result<(), Error>;
+
+    async fn sandbox(&self, session: &SandboxId) -> Result<Option<SandboxPlace>, Error>;
 }

@@ -208,6 +208,9 @@ pub struct SessionUsage {
     pub cpu_seconds: f64,
     pub memory_bytes: u64,
     pub processes: u64,
+    /// What its `/work` holds: its own, or the durable workspace's. Absent where that is not known.
+    #[serde(default)]
+    pub disk_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -286,8 +289,15 @@ pub enum Liveness {
     Unknown,
 }
 
-/// Asked by the sweeper before it closes a session for idleness or for its tree's end.
+/// What a node asks of the cluster that it is part of. The sweeper asks before it closes a session for idleness or
+/// for its tree's end, an open before it takes a workspace from another node.
 #[async_trait]
 pub trait RunLiveness: Send + Sync + 'static {
     async fn liveness(&self, root_run: &RunId) -> Liveness;
+
+    /// Whether another node is gone for certain: its lease has run out, by every count. Where there is no cluster
+    /// nobody else can use the storage.
+    async fn node_is_gone(&self, _node: &str) -> bool {
+        true
+    }
 }

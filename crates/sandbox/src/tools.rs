@@ -8,6 +8,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::init::{MAX_FILE_BYTES, MAX_OUTPUT_BYTES};
+use crate::node::{MAX_POLL_MS, MIN_CPU, MIN_MEM_MB, MIN_PIDS};
 use crate::port::{
     Caller, CloseRunArgs, ExecArgs, KillArgs, OpenArgs, PollArgs, ReadArgs, Sandboxes, SessionArgs, WriteArgs,
 };
@@ -32,7 +34,7 @@ static TOOLS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
             json!({
                 "session_id": text("the session"),
                 "exec_id": text("the command"),
-                "timeout_ms": whole(0, "how long to wait for its end; absent or 0: a snapshot"),
+                "timeout_ms": between(0, MAX_POLL_MS, "how long to wait for its end; absent or 0: a snapshot"),
             }),
         ),
         spec(
@@ -99,18 +101,25 @@ fn whole(minimum: u64, description: &str) -> Value {
     json!({ "type": "integer", "minimum": minimum, "description": description })
 }
 
+fn between(minimum: u64, maximum: u64, description: &str) -> Value {
+    json!({ "type": "integer", "minimum": minimum, "maximum": maximum, "description": description })
+}
+
 fn one_of(values: &[&str], description: &str) -> Value {
     json!({ "type": "string", "enum": values, "description": description })
 }
 
 fn open_fields() -> Value {
     json!({
-        "workspace": text("a durable /work of this name, [a-z0-9][a-z0-9_-]{0,63}; absent: one that ends with the session"),
+        "workspace": json!({
+            "type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,63}$",
+            "description": "a durable /work of this name; absent: one that ends with the session",
+        }),
         "image": text("a container image that the node has"),
         "network": one_of(&["none", "egress"], "absent: none"),
-        "cpu": json!({ "type": "number", "exclusiveMinimum": 0, "description": "CPUs, a fraction allowed" }),
-        "mem_mb": whole(1, "memory in MiB"),
-        "pids": whole(1, "processes"),
+        "cpu": json!({ "type": "number", "minimum": MIN_CPU, "description": "CPUs, a fraction allowed" }),
+        "mem_mb": whole(MIN_MEM_MB, "memory in MiB"),
+        "pids": whole(MIN_PIDS, "processes"),
         "tmpfs_mb": whole(1, "size in MiB of a /work that is not durable"),
         "isolation": one_of(&["L1", "L2", "L3"], "the least isolation that will do"),
         "runtime": text("the container runtime by its name, such as runc or runsc"),
@@ -123,8 +132,8 @@ fn exec_fields() -> Value {
     json!({
         "session_id": text("the session"),
         "command": text("run by `bash -c`, else `sh -c`"),
-        "timeout_seconds": json!({ "type": "integer", "minimum": 1, "maximum": 3600, "description": "absent: 30" }),
-        "max_output_bytes": whole(1, "absent: 1 MiB; what is past it is counted and dropped"),
+        "timeout_seconds": between(1, 3_600, "absent: 30"),
+        "max_output_bytes": between(1, MAX_OUTPUT_BYTES, "absent: 1 MiB; what is past it is counted and dropped"),
         "cwd": text("the folder it runs in, inside /work; absent: /work"),
         "env": json!({
             "type": "object", "additionalProperties": { "type": "string" },
@@ -132,7 +141,7 @@ fn exec_fields() -> Value {
         }),
         "stdin": text("its standard input; absent: empty"),
         "background": flag("answer at once"),
-        "exec_id": text("1 to 128 of A-Z a-z 0-9 _ -; absent: a fresh one"),
+        "exec_id": json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{1,128}$", "description": "absent: a fresh one" }),
     })
 }
 
@@ -155,7 +164,7 @@ fn read_fields() -> Value {
         "path": text("relative to /work, or absolute inside it"),
         "encoding": one_of(&["utf8", "base64"], "of the answer; absent: utf8, or base64 where the bytes are not text"),
         "offset": whole(0, "first byte; absent: 0"),
-        "max_bytes": whole(1, "absent: 1 MiB"),
+        "max_bytes": between(1, MAX_FILE_BYTES, "absent: 1 MiB"),
     })
 }
 

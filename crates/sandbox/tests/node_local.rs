@@ -77,6 +77,9 @@ on_both! {
     life::a_live_or_unknown_tree_holds_its_session_and_an_ended_one_closes_it,
     life::the_absolute_time_out_ends_a_session_whatever_runs,
     life::t2_opens_and_closes_finish_without_their_callers,
+    life::an_idle_session_ends_when_it_is_due_and_not_at_the_next_sweep,
+    life::an_open_whose_caller_goes_away_leaves_no_session_that_nobody_knows,
+    life::what_a_session_holds_on_disk_is_measured_while_somebody_looks,
     life::a_close_can_be_repeated_and_an_unknown_id_is_unknown,
     life::a_tree_is_closed_at_once_and_stays_closed,
     life::a_close_that_meets_an_open_wins,
@@ -89,4 +92,23 @@ on_both! {
     sharing::t16_another_tenants_session_does_not_exist,
     sharing::a_caller_without_a_tenant_opens_nothing,
     sharing::t15_what_is_refused_leaves_nothing_half_open,
+}
+
+macro_rules! on_two_nodes {
+    ($place:path; $($name:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                if let (Some(place), Some(other)) = ($place().await, $place().await) {
+                    suite::life::$name(place, other).await;
+                }
+            }
+        )*
+    };
+}
+
+on_two_nodes! {
+    process;
+    a_workspace_on_a_shared_storage_is_open_on_one_node,
+    a_node_that_is_cut_off_lets_go_of_what_another_may_open,
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hearth_control_plane::config::{Settings, Sources};
 use hearth_control_plane::dev::stop_signals;
-use hearth_sandbox_node::{NodeSettings, serve_until_signal};
+use hearth_sandbox_node::{NodeSettings, close_sessions, serve_until_signal};
 use hearth_telemetry::TelemetryOptions;
 use serde_json::json;
 
@@ -32,6 +32,9 @@ pub struct NodeArgs {
     /// Ask for no token; only on loopback addresses
     #[arg(long)]
     no_auth: bool,
+    /// End the sessions that a node which has ended left on its SANDBOX_STATE_DIR, and exit
+    #[arg(long)]
+    close_sessions: bool,
 }
 
 pub async fn node(args: NodeArgs, screen: &Screen) -> Result<Verdict, Failure> {
@@ -54,6 +57,11 @@ pub async fn node(args: NodeArgs, screen: &Screen) -> Result<Verdict, Failure> {
         otlp_endpoint: common.otlp_endpoint.clone(),
     })
     .map_err(|error| failed(&error))?;
+    if args.close_sessions {
+        let closed = Box::pin(close_sessions(settings)).await.map_err(|error| failed(&error))?;
+        screen.line(&format!("{closed} sessions were closed"))?;
+        return Ok(Verdict::Done);
+    }
     let stop = stop_signals().map_err(|error| failed(&error))?;
     let screen = *screen;
     let greet = move |address: std::net::SocketAddr, sandbox: &str| {

@@ -19,6 +19,8 @@ use crate::wire::{MAX_BODY, Refusal, RefusalKind, Stamp};
 
 /// A path that the kernel saw changing under it is tried again, this often at most.
 const RACE_TRIES: usize = 64;
+/// What the kernel calls a file system in memory.
+const TMPFS: i64 = 0x0102_1994;
 
 /// The workspace, held open.
 #[derive(Debug)]
@@ -44,6 +46,13 @@ impl Fence {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let beneath = resolve_beneath(root.as_fd(), Path::new("."), OFlags::PATH, Mode::empty()).is_ok();
         Ok(Self { root, names, beneath })
+    }
+
+    /// What the workspace holds, where it is a file system of its own: one in memory.
+    pub fn held_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::fstatfs(&self.root).ok()?;
+        let block = u64::try_from(stat.f_bsize).ok()?;
+        (stat.f_type == TMPFS).then(|| stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block))
     }
 
     /// The folder that a command starts in. Commands go where they like; only the alias is special.

@@ -10,5 +10,5 @@ mod serve;
 mod settings;
 mod tokens;
 
-pub use serve::{Error, serve_until_signal};
+pub use serve::{Error, close_sessions, serve_until_signal};
 pub use settings::{NodeSettings, SettingsError};

@@ -1,5 +1,7 @@
 //! Whether a run tree has ended: asked of a replica, over the bus.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use hearth_bus::SharedBus;
 use hearth_registry::SharedRegistry;
@@ -12,6 +14,8 @@ const ASKED: usize = 3;
 pub struct ReplicaLiveness {
     pub registry: SharedRegistry,
     pub bus: SharedBus,
+    /// Of nodes.
+    pub lease: Duration,
 }
 
 #[async_trait]
@@ -25,6 +29,17 @@ impl RunLiveness for ReplicaLiveness {
             }
         }
         Liveness::Unknown
+    }
+
+    /// Absent twice, a lease apart: a registry that has just lost everything lists nobody, but a node that lives is
+    /// back in it within a beat; and one that cannot reach it any more has ended its sessions by then.
+    async fn node_is_gone(&self, node: &str) -> bool {
+        let absent = async || self.registry.nodes().await.is_ok_and(|rows| rows.iter().all(|row| row.node != node));
+        if !absent().await {
+            return false;
+        }
+        tokio::time::sleep(self.lease).await;
+        absent().await
     }
 }
 

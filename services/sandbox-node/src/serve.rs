@@ -37,6 +37,8 @@ pub enum Error {
     Registry(#[from] hearth_registry::Error),
     #[error("the bus cannot be used: {0}")]
     Bus(#[from] hearth_bus::Error),
+    #[error("a session could not be closed: {0}")]
+    Close(Fault),
     #[error("the listener failed: {0}")]
     Serve(std::io::Error),
 }
@@ -86,6 +88,18 @@ pub async fn serve_until_signal(
     Ok(())
 }
 
+/// Ends all sessions that a node, which has ended, has left on its state folder: for one that does not come back.
+/// How many there were.
+pub async fn close_sessions(settings: NodeSettings) -> Result<usize, Error> {
+    let (drivers, _) =
+        hearth_sandbox::available_drivers(&settings.variables, &settings.host_env, &settings.options).await?;
+    let node = Node::start(settings.options, drivers, SystemClock::shared(), Arc::new(NoReplicas)).await?;
+    node.begin_drain();
+    let sessions = node.sessions();
+    node.close_all().await.map_err(Error::Close)?;
+    Ok(sessions)
+}
+
 /// Ends the node once it drains and has no session left.
 async fn end_when_drained(node: Arc<Node>, stop: CancellationToken) {
     const EVERY: Duration = Duration::from_millis(250);
@@ -126,7 +140,7 @@ async fn liveness(settings: &NodeSettings, registry: Option<SharedRegistry>) -> 
         ..NatsOptions::at(url.clone())
     })
     .await?;
-    Ok(Arc::new(ReplicaLiveness { registry, bus: Arc::new(bus) }))
+    Ok(Arc::new(ReplicaLiveness { registry, bus: Arc::new(bus), lease: settings.lease }))
 }
 
 fn router(

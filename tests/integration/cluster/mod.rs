@@ -4,6 +4,7 @@ mod anywhere;
 mod clocks;
 mod drain;
 mod failover;
+mod leaks;
 mod nodes;
 mod quotas;
 mod stale;

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hearth_types::{Epoch, ReplicaId, RunId, Tenant};
+use hearth_types::{Epoch, ReplicaId, RunId, SandboxId, Tenant};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{FromRedisValue, RedisError, ScriptInvocation, TlsCertificates};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, Seat, WorkspaceHome};
+use crate::{Count, Error, Location, NodeRow, Registry, ReplicaRow, SandboxPlace, Seat, WorkspaceHome};
 use scripts::Scripts;
 
 const REPLICAS: &str = "replicas";
@@ -103,8 +103,12 @@ impl RedisRegistry {
         format!("{}:workspaces", self.options.prefix)
     }
 
+    fn sandbox_key(&self, session: &SandboxId) -> String {
+        format!("{}:sandbox:{{{session}}}", self.options.prefix)
+    }
+
     async fn beat<T: Serialize>(&self, members: &str, name: &str, row: &T, lease: Duration) -> Result<bool, Error> {
-        let text = serde_json::to_string(row).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        let text = encoded(row)?;
         let mut invocation = self.scripts.heartbeat.prepare_invoke();
         invocation.key(&self.member_keys(members)[..]).arg(name).arg(text).arg(millis(lease));
         self.invoke(&invocation).await
@@ -251,21 +255,43 @@ impl Registry for RedisRegistry {
         let mut invocation = self.scripts.home.prepare_invoke();
         invocation.key(self.homes_key()).arg(workspace);
         let text: Option<String> = self.invoke(&invocation).await?;
-        text.map(|text| parse_home(&text)).transpose()
+        text.map(|text| parsed("a workspace's home", &text)).transpose()
     }
 
     async fn move_home(&self, workspace: &str, home: WorkspaceHome) -> Result<WorkspaceHome, Error> {
-        let text = serde_json::to_string(&home).map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        let text = encoded(&home)?;
         let mut invocation = self.scripts.move_home.prepare_invoke();
         invocation.key(self.homes_key()).arg(workspace).arg(home.generation).arg(text);
         let stands: String = self.invoke(&invocation).await?;
-        parse_home(&stands)
+        parsed("a workspace's home", &stands)
+    }
+
+    async fn forget_home(&self, workspace: &str) -> Result<(), Error> {
+        let mut invocation = self.scripts.forget_home.prepare_invoke();
+        invocation.key(self.homes_key()).arg(workspace);
+        self.invoke(&invocation).await
+    }
+
+    async fn note_sandbox(&self, session: &SandboxId, place: SandboxPlace, keep: Duration) -> Result<(), Error> {
+        let mut invocation = self.scripts.note_sandbox.prepare_invoke();
+        invocation.key(self.sandbox_key(session)).arg(encoded(&place)?).arg(millis(keep).max(1));
+        self.invoke(&invocation).await
+    }
+
+    async fn sandbox(&self, session: &SandboxId) -> Result<Option<SandboxPlace>, Error> {
+        let mut invocation = self.scripts.sandbox.prepare_invoke();
+        invocation.key(self.sandbox_key(session));
+        let text: Option<String> = self.invoke(&invocation).await?;
+        text.map(|text| parsed("a session's place", &text)).transpose()
     }
 }
 
-fn parse_home(text: &str) -> Result<WorkspaceHome, Error> {
-    let reason = |error: serde_json::Error| Error::Unavailable { reason: format!("a workspace's home: {error}") };
-    serde_json::from_str(text).map_err(reason)
+fn encoded(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Unavailable { reason: error.to_string() })
+}
+
+fn parsed<T: DeserializeOwned>(what: &str, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Unavailable { reason: format!("{what}: {error}") })
 }
 
 fn millis(span: Duration) -> u64 {

@@ -18,6 +18,9 @@ pub(super) struct Scripts {
     pub(super) counted: Script,
     pub(super) home: Script,
     pub(super) move_home: Script,
+    pub(super) forget_home: Script,
+    pub(super) note_sandbox: Script,
+    pub(super) sandbox: Script,
 }
 
 /// A claim of the same activation again keeps its location from being forgotten.
@@ -138,6 +141,18 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return ARGV[3]
 ";
 
+const FORGET_HOME: &str = r"
+redis.call('HDEL', KEYS[1], ARGV[1])
+";
+
+const NOTE_SANDBOX: &str = r"
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+";
+
+const SANDBOX: &str = r"
+return redis.call('GET', KEYS[1])
+";
+
 impl Scripts {
     pub(super) fn get() -> &'static Self {
         static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -154,6 +169,9 @@ impl Scripts {
             counted: Script::new(COUNTED),
             home: Script::new(HOME),
             move_home: Script::new(MOVE_HOME),
+            forget_home: Script::new(FORGET_HOME),
+            note_sandbox: Script::new(NOTE_SANDBOX),
+            sandbox: Script::new(SANDBOX),
         });
         &SCRIPTS
     }

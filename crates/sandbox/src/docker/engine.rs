@@ -69,6 +69,7 @@ impl Engine {
                 cpu_seconds: Duration::from_nanos(nanoseconds).as_secs_f64(),
                 memory_bytes: memory.usage.unwrap_or(0).saturating_sub(cached),
                 processes: stats.pids_stats.and_then(|pids| pids.current).unwrap_or(0),
+                disk_bytes: None,
             }
         }))
     }

@@ -110,10 +110,11 @@ impl InitClient {
         }
     }
 
-    /// A sign of life, from both sides: an init that nobody speaks to for two hours ends its session.
-    pub async fn ping(&self) -> Result<(), Error> {
+    /// A sign of life, from both sides: an init that nobody speaks to for two hours ends its session. With it
+    /// comes how many bytes the workspace holds, where it is a file system of its own.
+    pub async fn ping(&self) -> Result<Option<u64>, Error> {
         match self.call(&Request::Ping, &[], PING).await? {
-            (Answer::Pong { .. }, _) => Ok(()),
+            (Answer::Pong { disk_bytes, .. }, _) => Ok(disk_bytes),
             other => Err(misplaced(&other.0)),
         }
     }

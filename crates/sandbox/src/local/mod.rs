@@ -28,6 +28,7 @@ use self::host::Host;
 use self::record::{Folder, Record};
 use crate::driver::{Driver, Network, SessionSpec, SessionState, Started, Work};
 use crate::init::{self, InitClient};
+use crate::node::measure_folder;
 use crate::{Error, ErrorKind, SessionUsage};
 
 /// How long a session may take to start.
@@ -268,7 +269,11 @@ impl Driver for LocalDriver {
     }
 
     async fn usage(&self, session: &SandboxId) -> Result<Option<SessionUsage>, Error> {
-        clear::usage(session).await.map(Some)
+        let usage = clear::usage(session).await?;
+        let work = Folder::of(&self.sessions, session).work();
+        // A session with a durable workspace has none of its own.
+        let disk_bytes = tokio::task::spawn_blocking(move || held_bytes(&work)).await.ok().flatten();
+        Ok(Some(SessionUsage { disk_bytes, ..usage }))
     }
 
     async fn inspect(&self, session: &SandboxId) -> Result<SessionState, Error> {
@@ -280,6 +285,11 @@ impl Driver for LocalDriver {
         let running = self.running(&Folder::of(&self.sessions, &spec.session)).await?;
         running.ok_or_else(|| Error::new(ErrorKind::SessionLost, "the sandbox session is gone; open another"))
     }
+}
+
+fn held_bytes(work: &Path) -> Option<u64> {
+    let folder = std::fs::File::open(work).ok()?;
+    measure_folder(&folder.into()).ok().map(|size| size.bytes)
 }
 
 async fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {

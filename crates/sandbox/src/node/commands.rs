@@ -21,7 +21,7 @@ const MAX_TIMEOUT_SECONDS: u64 = 3_600;
 const DEFAULT_OUTPUT_BYTES: u64 = 1024 * 1024;
 const MAX_STDIN_BYTES: usize = 8 * 1024 * 1024;
 const MAX_CWD_BYTES: usize = 4_095;
-const MAX_POLL_MS: u64 = 3_600_000;
+pub(crate) const MAX_POLL_MS: u64 = 3_600_000;
 /// One question of how a command goes; then the next.
 const WAIT_SLICE: Duration = Duration::from_secs(60);
 /// What a command may last past its time-out: two seconds from TERM to KILL, and a loaded machine.
@@ -44,17 +44,16 @@ pub(crate) async fn exec(inner: &Arc<Inner>, caller: &Caller, args: ExecArgs) ->
         { field::EXEC_ID } = %spec.exec_id,
         { field::EXIT_CODE } = tracing::field::Empty,
     );
-    let task = if background {
-        let work = in_background(inner.clone(), session, live, spec, in_use).instrument(span);
-        hearth_telemetry::task::spawn("sandbox-exec", Box::pin(work))
-    } else {
-        let work = to_the_end(inner.clone(), session, live, spec, in_use).instrument(span);
-        hearth_telemetry::task::spawn("sandbox-exec", Box::pin(work))
+    let node = inner.clone();
+    let work = async move {
+        if background {
+            in_background(node, session, live, spec, in_use).await
+        } else {
+            to_the_end(node, session, live, spec, in_use).await
+        }
     };
-    let result = match task.await {
-        Ok(Some(result)) => result,
-        Ok(None) | Err(_) => Err(Fault::internal("the task of a command ended without a result")),
-    };
+    let finished = hearth_telemetry::task::finish("sandbox-exec", work.instrument(span)).await;
+    let result = finished.unwrap_or_else(|| Err(Fault::internal("the task of a command ended without a result")));
     if !background {
         EXEC_SECONDS.with_label_values(&[outcome(&result)]).observe(began.elapsed().as_secs_f64());
     }

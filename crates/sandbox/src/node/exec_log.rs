@@ -2,39 +2,45 @@
 //! it for idle while they run.
 //!
 //! Lines are appended without a sync: they have to survive this process, not a power cut, which no
-//! session survives either.
+//! session survives either. The file stays open and is cut only now and then, since a command that does nothing
+//! takes little more time than making and removing a file.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use hearth_types::ExecId;
+
+/// Bytes after which the file begins anew, once nothing runs.
+const CUT_AFTER: u64 = 64 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct ExecLog {
     path: PathBuf,
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    len: u64,
 }
 
 impl ExecLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, open: Mutex::new(None) }
     }
 
     pub(crate) fn started(&self, exec_id: &ExecId) {
-        self.append('+', exec_id);
+        self.note('+', exec_id, false);
     }
 
     /// `last`: nothing else runs, so that the file can begin anew.
     pub(crate) fn ended(&self, exec_id: &ExecId, last: bool) {
-        if !last {
-            return self.append('-', exec_id);
-        }
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => self.append('-', exec_id),
-            _ => {}
-        }
+        self.note('-', exec_id, last);
     }
 
     /// What an earlier process saw begin and not end.
@@ -55,11 +61,31 @@ impl ExecLog {
         Ok(pending)
     }
 
-    fn append(&self, sign: char, exec_id: &ExecId) {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path);
-        if let Err(error) = file.and_then(|mut file| file.write_all(format!("{sign}{exec_id}\n").as_bytes())) {
+    fn note(&self, sign: char, exec_id: &ExecId, nothing_runs: bool) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.append(&mut open, &format!("{sign}{exec_id}\n"), nothing_runs) {
+            // Opened again the next time.
+            *open = None;
             tracing::warn!(%error, path = %self.path.display(), "a command under way could not be noted");
         }
+    }
+
+    fn append(&self, open: &mut Option<Open>, line: &str, nothing_runs: bool) -> io::Result<()> {
+        let at = match open {
+            Some(at) => at,
+            None => {
+                let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+                let len = file.metadata()?.len();
+                open.insert(Open { file, len })
+            }
+        };
+        at.file.write_all(line.as_bytes())?;
+        at.len += line.len() as u64;
+        if nothing_runs && at.len > CUT_AFTER {
+            at.file.set_len(0)?;
+            at.len = 0;
+        }
+        Ok(())
     }
 }
 
@@ -67,11 +93,14 @@ impl ExecLog {
 mod tests {
     use super::*;
 
+    fn id(text: &str) -> ExecId {
+        ExecId::parse(text).unwrap()
+    }
+
     #[test]
     fn only_what_has_not_ended_is_pending() {
         let dir = tempfile::tempdir().unwrap();
         let log = ExecLog::new(dir.path().join("log"));
-        let id = |text: &str| ExecId::parse(text).unwrap();
         log.started(&id("exec_a"));
         log.started(&id("exec_b"));
         log.ended(&id("exec_a"), false);
@@ -79,5 +108,22 @@ mod tests {
         assert_eq!(again.pending().unwrap(), BTreeSet::from([id("exec_b")]));
         again.ended(&id("exec_b"), true);
         assert_eq!(again.pending().unwrap(), BTreeSet::new());
+    }
+
+    #[test]
+    fn the_file_does_not_grow_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = ExecLog::new(dir.path().join("log"));
+        log.started(&id("exec_long"));
+        for round in 0..10_000 {
+            let short = id(&format!("exec_{round}"));
+            log.started(&short);
+            log.ended(&short, false);
+        }
+        assert_eq!(log.pending().unwrap(), BTreeSet::from([id("exec_long")]), "never cut while something runs");
+        log.ended(&id("exec_long"), true);
+        assert_eq!(std::fs::metadata(dir.path().join("log")).unwrap().len(), 0);
+        log.started(&id("exec_next"));
+        assert_eq!(log.pending().unwrap(), BTreeSet::from([id("exec_next")]));
     }
 }

@@ -12,7 +12,7 @@ use crate::node::commands;
 use crate::node::open::START_DEADLINE;
 use crate::node::past::Why;
 use crate::node::session::{Live, Phase, Session, gone_fault, locked, visible};
-use crate::node::{Inner, blocking, fault};
+use crate::node::{Homes, Inner, blocking, fault};
 use crate::{Caller, Error, ErrorKind, SessionState};
 
 /// How long a session whose init is silent may take to be gone.
@@ -40,11 +40,12 @@ impl Inner {
         Ok((session, live))
     }
 
-    /// Makes sure that the session answers, and ends it if it is gone.
-    pub(crate) async fn alive(self: &Arc<Self>, session: &Arc<Session>) -> Result<Live, Fault> {
+    /// Makes sure that the session answers, and ends it if it is gone. Also what its `/work` holds, where that is a
+    /// file system of its own.
+    pub(crate) async fn alive(self: &Arc<Self>, session: &Arc<Session>) -> Result<(Live, Option<u64>), Fault> {
         let live = self.attached(session).await?;
         match live.client.ping().await {
-            Ok(()) => Ok(live),
+            Ok(disk) => Ok((live, disk)),
             Err(error) => Err(self.examine(session, error).await),
         }
     }
@@ -59,16 +60,14 @@ impl Inner {
         }
         match self.attach(session).await {
             Ok(live) => Ok(live),
-            Err(error) if error.kind() == ErrorKind::SessionLost => {
-                drop(close::begin(self, session, Why::Lost));
-                Err(session.gone_fault(Why::Lost))
-            }
+            Err(error) if error.kind() == ErrorKind::SessionLost => Err(self.end_gone(session)),
             Err(error) => Err(fault("reattach", &error)),
         }
     }
 
     async fn attach(self: &Arc<Self>, session: &Arc<Session>) -> Result<Live, Error> {
         let driver = session.driver.as_ref().ok_or_else(no_driver)?;
+        self.require_home(session).await?;
         let _turn = session.driver_turn.lock().await;
         if let Phase::Live(live) = session.phase() {
             return Ok(live);
@@ -89,6 +88,21 @@ impl Inner {
         }
         tracing::info!(session = %session.id(), "a sandbox session of an earlier process was found again");
         Ok(live)
+    }
+
+    /// A workspace that another node took over while no process of this one lived is that node's now.
+    async fn require_home(&self, session: &Session) -> Result<(), Error> {
+        let (Some((principal, name)), Some(root)) = (session.place(), self.options.workspace_root.clone()) else {
+            return Ok(());
+        };
+        let home = blocking(move || Homes::on(&root).of(&principal, &name)).await?;
+        match home {
+            Some(home) if home.node != self.options.name => {
+                let message = format!("the workspace of the session is on sandbox node {} now", home.node);
+                Err(Error::new(ErrorKind::SessionLost, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn pending_execs(self: &Arc<Self>, session: &Arc<Session>) -> Vec<ExecId> {
@@ -118,9 +132,7 @@ impl Inner {
                 Phase::Opening | Phase::Detached => return fault("call", &error),
             };
             if self.is_gone(session).await {
-                tracing::warn!(session = %session.id(), "a sandbox session is gone from outside");
-                drop(close::begin(self, session, Why::Lost));
-                return session.gone_fault(Why::Lost);
+                return self.end_gone(session);
             }
             // A dead init takes its session along, but an engine needs a moment to notice.
             if live.client.ping().await.is_ok() || Instant::now() >= until {
@@ -132,6 +144,16 @@ impl Inner {
             }
             tokio::time::sleep(DYING_PAUSE).await;
         }
+    }
+
+    /// Ends a session of which nothing runs any more; what its callers are told.
+    fn end_gone(self: &Arc<Self>, session: &Arc<Session>) -> Fault {
+        let why = session.why_gone(self.clock.now());
+        if why == Why::Lost {
+            tracing::warn!(session = %session.id(), "a sandbox session is gone from outside");
+        }
+        drop(close::begin(self, session, why));
+        session.gone_fault(why)
     }
 
     /// Whether the driver is sure that nothing of the session runs.

@@ -10,6 +10,7 @@ mod commands;
 mod exec_log;
 mod files;
 mod find;
+mod homes;
 mod metrics;
 mod open;
 mod options;
@@ -34,7 +35,11 @@ use async_trait::async_trait;
 use hearth_types::{Fault, RunId, SandboxId, SharedClock};
 use tokio::task::JoinHandle;
 
+pub(crate) use archive::measure as measure_folder;
+pub(crate) use commands::MAX_POLL_MS;
+pub use homes::{Home, Homes};
 pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
+pub(crate) use policy::{MIN_CPU, MIN_MEM_MB, MIN_PIDS};
 pub use policy::{is_image_name, is_workspace_name};
 pub use state::workspace_store;
 pub(crate) use state::{node_identity, write_durably};
@@ -69,6 +74,8 @@ pub(crate) struct Inner {
     table: Mutex<Table>,
     past: Mutex<Past>,
     draining: AtomicBool,
+    /// From the cluster, whose other nodes may take what is on a shared storage.
+    cut_off: AtomicBool,
     /// When somebody looked at a list of sessions last, in milliseconds.
     looked_at: AtomicI64,
     /// Never locked before the table by whoever needs both.
@@ -85,13 +92,13 @@ impl Node {
         clock: SharedClock,
         liveness: Arc<dyn RunLiveness>,
     ) -> Result<Self, Error> {
-        let (dir, root) = (options.state_dir.clone(), options.workspace_root.clone());
+        let (dir, root, name) = (options.state_dir.clone(), options.workspace_root.clone(), options.name.clone());
         let (state, records, pooled, past) = blocking(move || {
             let state = StateFolder::open(&dir)?;
             let records = state.records()?;
             let pooled = state.pooled()?;
             if let Some(root) = &root
-                && let Err(error) = workspaces::clear_remains(root)
+                && let Err(error) = workspaces::clear_remains(root, &name).and_then(|()| Homes::on(root).join(&name))
             {
                 tracing::warn!(error = &error as &dyn std::error::Error, "remains of workspaces are left");
             }
@@ -125,6 +132,7 @@ impl Node {
             table: Mutex::new(table),
             past: Mutex::new(past),
             draining: AtomicBool::new(false),
+            cut_off: AtomicBool::new(false),
             looked_at: AtomicI64::new(0),
             pool: Mutex::new(pool),
             usage: Mutex::default(),
@@ -159,6 +167,19 @@ impl Node {
     /// Takes no new sessions from now on; those that are there go on.
     pub fn begin_drain(&self) {
         self.inner.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the sessions whose workspaces another node might soon take for its own, since this one leaves its
+    /// cluster or is cut off from it, and opens no others until it has [rejoined](Self::rejoined). Storage that
+    /// nobody shares is nobody else's to take. How many there were.
+    pub async fn leave_shared_workspaces(&self) -> usize {
+        self.inner.cut_off.store(true, Ordering::Relaxed);
+        close::shared_workspaces(&self.inner).await
+    }
+
+    /// The cluster knows of this node again.
+    pub fn rejoined(&self) {
+        self.inner.cut_off.store(false, Ordering::Relaxed);
     }
 
     pub fn is_draining(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::node::session::{Job, Live, Phase, Session, locked, start_job};
 use crate::node::state::{Record, Stage};
 use crate::node::table;
 use crate::node::workspace::Workspace;
+use crate::node::workspaces::take_home;
 use crate::node::{Inner, blocking, close, fault};
 use crate::{Caller, Error, ErrorKind, Network, OpenArgs, OpenResult, SessionSpec, SharedDriver, Work};
 
@@ -56,7 +57,10 @@ async fn claim_and_open(inner: &Arc<Inner>, caller: &Caller, args: &OpenArgs) ->
     for _ in 0..MAX_LOOKS {
         match claim(inner, caller, &plan)? {
             Claim::Fresh(session) => {
-                session.opened().await?;
+                let unclaimed = Unclaimed::new(inner, caller, &session);
+                let opened = session.opened().await;
+                unclaimed.claimed();
+                opened?;
                 return answer(inner, &session, session.pooled());
             }
             Claim::There(session) => {
@@ -73,6 +77,32 @@ async fn claim_and_open(inner: &Arc<Inner>, caller: &Caller, args: &OpenArgs) ->
     Err(Fault::unavailable("the session is being closed again and again; try again"))
 }
 
+/// A session that nobody could find again but its opener: it goes if the opener has gone away before it was told the
+/// id. One of a run tree is the tree's, and one that was opened by a call is found by the call again.
+struct Unclaimed {
+    of: Option<(Arc<Inner>, Arc<Session>)>,
+}
+
+impl Unclaimed {
+    fn new(inner: &Arc<Inner>, caller: &Caller, session: &Arc<Session>) -> Self {
+        let alone = caller.root_run.is_none() && caller.call.is_none();
+        Self { of: alone.then(|| (inner.clone(), session.clone())) }
+    }
+
+    fn claimed(mut self) {
+        self.of = None;
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some((inner, session)) = self.of.take() {
+            tracing::debug!(session = %session.id(), "the opener of a session went away before it was told of it");
+            drop(close::begin(&inner, &session, Why::Failed));
+        }
+    }
+}
+
 /// The session that is there already, if it still is and is what was asked for.
 async fn there(
     inner: &Arc<Inner>,
@@ -81,7 +111,7 @@ async fn there(
     session: &Arc<Session>,
 ) -> Result<Option<OpenResult>, Fault> {
     let live = match inner.alive(session).await {
-        Ok(live) => live,
+        Ok((live, _)) => live,
         Err(fault) if fault.code == FaultCode::SessionLost => return Ok(None),
         Err(fault) => return Err(fault),
     };
@@ -269,7 +299,7 @@ fn refusal(session: &Session, error: &Error) -> Fault {
 
 /// What can fail before anything of the session exists. The driver is asked first: while it is out of
 /// reach, what it may have left behind could not be removed either, and would take up a place.
-async fn prepare(inner: &Inner, session: &Session, driver: &SharedDriver) -> Result<Option<Workspace>, Error> {
+async fn prepare(inner: &Arc<Inner>, session: &Session, driver: &SharedDriver) -> Result<Option<Workspace>, Error> {
     match tokio::time::timeout(START_DEADLINE, driver.inspect(session.id())).await {
         Ok(seen) => drop(seen?),
         Err(_) => return Err(Error::new(ErrorKind::Unavailable, "the driver did not answer in time; try again")),
@@ -303,11 +333,12 @@ async fn bring_up(
     Ok(Live { client, started })
 }
 
-async fn open_workspace(inner: &Inner, session: &Session) -> Result<Option<Workspace>, Error> {
+async fn open_workspace(inner: &Arc<Inner>, session: &Session) -> Result<Option<Workspace>, Error> {
     let (Some(name), Some(root)) = (session.record.workspace.clone(), inner.options.workspace_root.clone()) else {
         return Ok(None);
     };
     let principal = session.record.principal.clone();
+    take_home(inner, &principal, &name).await?;
     blocking(move || Workspace::ensure(&root, &principal, &name)).await.map(Some)
 }
 

@@ -26,6 +26,8 @@ pub(crate) enum Why {
     RunEnded,
     /// The container went away from outside.
     Lost,
+    /// Its node was cut off from the cluster, and its workspace may be opened elsewhere.
+    CutOff,
     /// Its open did not succeed.
     Failed,
 }
@@ -38,6 +40,7 @@ impl Why {
             Self::Expired => "expired",
             Self::RunEnded => "run_ended",
             Self::Lost => "lost",
+            Self::CutOff => "cut_off",
             Self::Failed => "failed",
         }
     }
@@ -49,6 +52,7 @@ impl Why {
             Self::Expired => "the session was closed at its absolute time-out",
             Self::RunEnded => "the session was closed because its run tree ended",
             Self::Lost => "the session's container is gone",
+            Self::CutOff => "the session was closed because its node was cut off from the cluster",
             Self::Failed => "the session could not be opened",
         }
     }

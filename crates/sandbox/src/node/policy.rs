@@ -8,9 +8,9 @@ use hearth_types::{Fault, FaultCode, Isolation, SandboxLimits};
 use crate::node::options::{DEFAULT_TMPFS_MB, NodeOptions};
 use crate::{Driver, Network, OpenArgs, SharedDriver};
 
-const MIN_MEM_MB: u64 = 16;
-const MIN_PIDS: u64 = 8;
-const MIN_CPU: f64 = 0.01;
+pub(crate) const MIN_MEM_MB: u64 = 16;
+pub(crate) const MIN_PIDS: u64 = 8;
+pub(crate) const MIN_CPU: f64 = 0.01;
 const MAX_IMAGE_CHARS: usize = 255;
 
 /// An `open` as it will be carried out.

@@ -24,6 +24,9 @@ use crate::{Caller, SessionRow, SessionUsage, SharedDriver, Started};
 /// Commands of one session at once.
 pub(crate) const MAX_RUNNING: usize = 32;
 
+/// The init's clock began at its start; a machine's may have been set since.
+const CLOCKS_APART: Duration = Duration::from_secs(2);
+
 /// A task that finishes by itself, and whose result any number of callers can await.
 pub(crate) type Job<T> = Shared<BoxFuture<'static, Result<T, Fault>>>;
 
@@ -269,6 +272,23 @@ impl Session {
         if let Some(run) = run {
             locked(&self.provenance).executed(run);
         }
+    }
+
+    /// When it could have to end if nothing happens in it until then. None while something runs, but for the
+    /// absolute end; none at all for one that is opening or closing.
+    pub(crate) fn due_at(&self, idle_ttl: Duration) -> Option<Timestamp> {
+        let state = locked(&self.state);
+        let deadline = self.record.spec.deadline;
+        match &state.phase {
+            Phase::Live(_) | Phase::Detached if state.busy > 0 => Some(deadline),
+            Phase::Live(_) | Phase::Detached => Some(state.last_used.plus(idle_ttl).min(deadline)),
+            Phase::Opening | Phase::Closing(..) | Phase::Unstopped(_) => None,
+        }
+    }
+
+    /// Why it is gone, when nobody here has ended it: its init ends it by itself at the absolute end.
+    pub(crate) fn why_gone(&self, now: Timestamp) -> Why {
+        if now.plus(CLOCKS_APART) >= self.record.spec.deadline { Why::Expired } else { Why::Lost }
     }
 
     /// Its durable workspace.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use hearth_types::{RunId, Timestamp};
+use tokio::time::Instant;
 
 use crate::node::Inner;
 use crate::node::close;
@@ -17,7 +18,7 @@ use crate::node::metrics::LEFTOVERS;
 use crate::node::past::Why;
 use crate::node::session::{Phase, Session, SessionUse, locked};
 use crate::node::usage;
-use crate::{Liveness, SharedDriver};
+use crate::{Liveness, SessionUsage, SharedDriver};
 
 /// Questions to drivers and to run trees at once.
 const WIDTH: usize = 16;
@@ -28,24 +29,56 @@ const LIST_DEADLINE: Duration = Duration::from_secs(30);
 /// Looking for containers without a record is done at the first sweep, then at every so many.
 const LEFTOVERS_EVERY: u64 = 12;
 
+/// Between two looks at what is due, at the least.
+const SHORTEST: Duration = Duration::from_millis(20);
+
 pub(crate) async fn run(inner: Weak<Inner>) {
     let mut turn: u64 = 0;
+    let mut next = Instant::now();
+    let mut seen = Timestamp::from_millis(0);
     loop {
         let Some(node) = inner.upgrade() else { return };
-        once(&node).await;
-        if turn.is_multiple_of(LEFTOVERS_EVERY) {
-            remove_leftovers(&node).await;
+        let now = node.clock.now();
+        if Instant::now() >= next {
+            once(&node).await;
+            if turn.is_multiple_of(LEFTOVERS_EVERY) {
+                remove_leftovers(&node).await;
+            }
+            turn += 1;
+            next = Instant::now() + node.options.sweep_interval;
+        } else {
+            end_due(&node, seen, now).await;
         }
-        turn += 1;
-        let pause = node.options.sweep_interval;
+        seen = now;
+        let pause = until_due(&node).min(next.saturating_duration_since(Instant::now()));
         drop(node);
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause.max(SHORTEST)).await;
     }
+}
+
+/// Until the next session could be idle for too long, or at its absolute end. One that is opened meanwhile cannot
+/// be due before its idle time is over.
+fn until_due(inner: &Inner) -> Duration {
+    let now = inner.clock.now();
+    let sessions = locked(&inner.table).sessions();
+    let due = sessions.iter().filter_map(|session| session.due_at(inner.options.idle_ttl)).filter(|at| *at > now);
+    due.map(|at| at.since(now)).min().unwrap_or(Duration::MAX).min(inner.options.idle_ttl)
+}
+
+/// Looks at those that came due after `seen`: a session ends when it is due, and not at the sweep after that.
+async fn end_due(inner: &Arc<Inner>, seen: Timestamp, now: Timestamp) {
+    let mut sessions = locked(&inner.table).sessions();
+    sessions.retain(|session| session.due_at(inner.options.idle_ttl).is_some_and(|at| at > seen && at <= now));
+    look_at(inner, sessions).await;
 }
 
 pub(crate) async fn once(inner: &Arc<Inner>) {
     let sessions = locked(&inner.table).sessions();
     usage::look(inner, &sessions).await;
+    look_at(inner, sessions).await;
+}
+
+async fn look_at(inner: &Arc<Inner>, sessions: Vec<Arc<Session>>) {
     let trees = liveness(inner, &sessions).await;
     let looks = sessions.into_iter().map(|session| {
         let tree = session.record.spec.root_run.as_ref().and_then(|run| trees.get(run)).copied();
@@ -85,8 +118,8 @@ async fn look(inner: &Arc<Inner>, session: Arc<Session>, tree: Option<Liveness>)
                 tracing::debug!(session = %session.id(), "a sandbox session was idle for too long");
             } else {
                 // A sign of life for the init, and the proof that it is there; a session that is gone ends here.
-                if inner.alive(&session).await.is_ok() {
-                    measure(inner, &session).await;
+                if let Ok(disk) = inner.alive(&session).await.map(|(_, disk)| disk) {
+                    measure(inner, &session, disk).await;
                 }
             }
         }
@@ -94,14 +127,21 @@ async fn look(inner: &Arc<Inner>, session: Arc<Session>, tree: Option<Liveness>)
 }
 
 /// What a session uses is asked only while somebody looks: an engine takes its time for it.
-async fn measure(inner: &Inner, session: &Session) {
+async fn measure(inner: &Arc<Inner>, session: &Session, disk: Option<u64>) {
     let looked_at = Timestamp::from_millis(inner.looked_at.load(Ordering::Relaxed));
     if inner.clock.now().since(looked_at) > LOOKED_WITHIN {
         return session.uses(None);
     }
     let Some(driver) = &session.driver else { return };
     match tokio::time::timeout(LIVENESS_DEADLINE, driver.usage(session.id())).await {
-        Ok(Ok(usage)) => session.uses(usage),
+        Ok(Ok(Some(usage))) => {
+            let disk_bytes = match session.place() {
+                Some(place) => usage::known_bytes(inner, &place).await,
+                None => usage.disk_bytes.or(disk),
+            };
+            session.uses(Some(SessionUsage { disk_bytes, ..usage }));
+        }
+        Ok(Ok(None)) => session.uses(None),
         Ok(Err(error)) => tracing::debug!(error = &error as &dyn std::error::Error, "a session's usage is not known"),
         Err(_) => {}
     }

@@ -84,6 +84,14 @@ pub(crate) fn check_room(inner: &Inner, session: &Session) -> Result<(), Fault> 
     }
 }
 
+/// What a workspace holds, as it was measured last; measured now if it never was.
+pub(crate) async fn known_bytes(inner: &Arc<Inner>, place: &Place) -> Option<u64> {
+    if let Some(bytes) = locked(&inner.usage).bytes(place) {
+        return Some(bytes);
+    }
+    measure(inner, place).await.ok().map(|(size, _)| size.bytes)
+}
+
 /// Measures the workspaces in which something may be written now, or was since they were measured last.
 pub(crate) async fn look(inner: &Arc<Inner>, sessions: &[Arc<Session>]) {
     let due = |session: &Arc<Session>| {

@@ -11,7 +11,7 @@ const MAX_BYTES: usize = 256 * 1024;
 
 /// What decides which program runs, or what runs before it. A secret of such a name is a mistake, or
 /// an attack by whoever may set a header; a command can set them itself.
-const RESERVED: [&str; 16] = [
+const RESERVED: [&str; 41] = [
     "PATH",
     "HOME",
     "SHELL",
@@ -28,8 +28,37 @@ const RESERVED: [&str; 16] = [
     "PROMPT_COMMAND",
     "TMPDIR",
     "CDPATH",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "BROWSER",
+    "GCONV_PATH",
+    "LOCPATH",
+    "HOSTALIASES",
+    "RESOLV_HOST_CONF",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "RUBYLIB",
+    "RUBYOPT",
+    "PERLLIB",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "CLASSPATH",
+    "MAKEFLAGS",
+    "RUSTFLAGS",
+    "RUSTC_WRAPPER",
+    "GOFLAGS",
+    "GOROOT",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "PIP_CONFIG_FILE",
 ];
-const RESERVED_PREFIXES: [&str; 4] = ["LD_", "BASH_FUNC_", "GLIBC_", "DYLD_"];
+/// The loader's and the shell's; git runs what several of its variables name, and interpreters what theirs do.
+const RESERVED_PREFIXES: [&str; 8] =
+    ["LD_", "BASH_FUNC_", "GLIBC_", "DYLD_", "PYTHON", "PERL5", "MALLOC_", "SSH_ASKPASS"];
+/// Of git's variables, those that run nothing and change no place of files.
+const GIT_TOKENS: [&str; 4] = ["GIT_TOKEN", "GIT_PASSWORD", "GIT_USERNAME", "GIT_USER"];
 
 /// The command's own variables and the caller's secrets in one. A fault names names, never values.
 pub(crate) fn merged(
@@ -62,11 +91,17 @@ pub fn check_secrets(secrets: &BTreeMap<String, String>, injection_allowed: bool
     }
     for (name, value) in secrets {
         check("secrets", name, value)?;
-        if RESERVED.contains(&name.as_str()) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-            return Err(refused(&format!("a secret cannot be named {name}: the session sets that itself")));
+        if is_reserved(name) {
+            let reason = format!("a secret cannot be named {name}: such a variable decides what a program runs");
+            return Err(refused(&reason));
         }
     }
     Ok(())
+}
+
+fn is_reserved(name: &str) -> bool {
+    let git = name.starts_with("GIT_") && !GIT_TOKENS.contains(&name);
+    git || RESERVED.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn refused(reason: &str) -> Fault {
@@ -105,10 +140,27 @@ mod tests {
     fn a_secret_is_refused_where_they_are_not_allowed_or_under_a_reserved_name() {
         let refusal = |name: &str, allowed| merged(None, &map(&[(name, "s3cret")]), allowed).unwrap_err();
         assert_eq!(refusal("GH_TOKEN", false).code, FaultCode::ToolRefused);
-        for name in ["PATH", "HOME", "LD_PRELOAD", "BASH_ENV", "BASH_FUNC_ls"] {
+        let harmful = [
+            "PATH",
+            "HOME",
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "BASH_ENV",
+            "BASH_FUNC_ls",
+            "GIT_SSH_COMMAND",
+            "GIT_ASKPASS",
+            "GIT_CONFIG_COUNT",
+            "PYTHONSTARTUP",
+            "PERL5OPT",
+            "NODE_OPTIONS",
+        ];
+        for name in harmful {
             let fault = refusal(name, true);
             assert_eq!(fault.code, FaultCode::ToolRefused, "{name}");
             assert!(!fault.to_body().to_string().contains("s3cret"));
+        }
+        for name in ["GH_TOKEN", "GIT_TOKEN", "AWS_SECRET_ACCESS_KEY", "NPM_TOKEN"] {
+            assert!(merged(None, &map(&[(name, "s3cret")]), true).is_ok(), "{name}");
         }
         assert!(!refusal("a-b", true).to_body().to_string().contains("s3cret"));
         assert!(merged(Some(map(&[("PATH", "/opt")])), &map(&[]), false).is_ok(), "a command may set its own");

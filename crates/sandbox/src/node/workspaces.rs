@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::node::archive::{self, Size};
 use crate::node::policy::is_workspace_name;
 use crate::node::session::{Session, locked};
 use crate::node::workspace::{Workspace, open_folder, open_owner, open_root};
-use crate::node::{Inner, Node, blocking, fault};
+use crate::node::{Home, Homes, Inner, Node, blocking, fault};
 use crate::workspaces::{Imported, TarStream, WorkspaceRow, WorkspaceUse, Workspaces};
 use crate::{Error, ErrorKind, Work};
 
@@ -137,7 +138,12 @@ impl Workspaces for Node {
         let work = async move {
             let held = hold(&inner, &place, Hold::Change)?;
             let (owner, name) = place.clone();
-            let removed = blocking(move || remove(&root, &owner, &name)).await;
+            let trash = aside(&inner.options.name);
+            let removed = blocking(move || {
+                remove(&root, &owner, &name, &trash)?;
+                Homes::on(&root).forget(&owner, &name)
+            })
+            .await;
             locked(&inner.usage).forget(&place);
             drop(held);
             removed.map_err(|error| told("delete", &error))
@@ -180,7 +186,14 @@ impl Workspaces for Node {
         let most = limit_bytes(&inner);
         let work = async move {
             let (owner, name) = place.clone();
-            let brought = blocking(move || replace(&root, &owner, &name, Incoming::new(receiver), most)).await;
+            let at_home = take_home(&inner, &owner, &name).await;
+            let brought = match at_home {
+                Ok(()) => {
+                    let aside = aside(&inner.options.name);
+                    blocking(move || replace(&root, &owner, &name, &aside, Incoming::new(receiver), most)).await
+                }
+                Err(error) => Err(error),
+            };
             locked(&inner.usage).forget(&place);
             drop(held);
             let size = brought.map_err(|error| told("import", &error))?;
@@ -289,21 +302,48 @@ pub(crate) async fn measure(inner: &Arc<Inner>, place: &Place) -> Result<(Size, 
     Ok((size, at))
 }
 
-/// A name for something that is on its way in or out.
-fn aside() -> String {
-    format!("{ASIDE}{}", SandboxId::generate())
+/// Makes this node the home of a workspace that is to be used here. One that is on another node is taken over only
+/// once that node is known to be gone.
+pub(crate) async fn take_home(inner: &Arc<Inner>, principal: &str, name: &str) -> Result<(), Error> {
+    let Some(root) = inner.options.workspace_root.clone() else { return Ok(()) };
+    let claim = async |from: Option<Home>| {
+        let (homes, me) = (Homes::on(&root), inner.options.name.clone());
+        let (principal, name) = (principal.to_owned(), name.to_owned());
+        blocking(move || homes.claim(&principal, &name, &me, from.as_ref())).await
+    };
+    if inner.cut_off.load(Ordering::Relaxed) {
+        let (homes, me) = (Homes::on(&root), inner.options.name.clone());
+        if blocking(move || Ok(homes.shared_by_others(&me))).await? {
+            let message = "this sandbox node is cut off from its cluster, and others use the storage; try again later";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+    }
+    let mut home = claim(None).await?;
+    if home.node != inner.options.name && inner.liveness.node_is_gone(&home.node).await {
+        tracing::info!(workspace = name, from = home.node, "a workspace is taken over from a node that is gone");
+        home = claim(Some(home)).await?;
+    }
+    if home.node == inner.options.name {
+        return Ok(());
+    }
+    let message = format!("the workspace is on sandbox node {}, which is not known to be gone; try again", home.node);
+    Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+/// A name for something that is on its way in or out, of this node's.
+fn aside(node: &str) -> String {
+    format!("{ASIDE}{node}.{}", SandboxId::generate())
 }
 
 /// Renamed first, so that it is gone at once for everybody.
-fn remove(root: &Path, principal: &str, name: &str) -> Result<(), Error> {
+fn remove(root: &Path, principal: &str, name: &str, trash: &str) -> Result<(), Error> {
     drop(open(root, principal, name)?);
     let owner = open_folder(&open_root(root)?, principal).map_err(disk)?;
-    let trash = aside();
-    match rustix::fs::renameat(&owner, name, &owner, trash.as_str()) {
+    match rustix::fs::renameat(&owner, name, &owner, trash) {
         Err(Errno::NOENT) => return Err(gone()),
         other => other.map_err(disk)?,
     }
-    clear(&owner, &trash)
+    clear(&owner, trash)
 }
 
 /// Removes a folder by the handle of the one that it is in; the standard library follows no link on its way.
@@ -316,22 +356,19 @@ fn clear(owner: &OwnedFd, name: &str) -> Result<(), Error> {
 }
 
 /// Unpacks beside the workspace and exchanges the two at the end.
-fn replace(root: &Path, principal: &str, name: &str, tar: Incoming, most: u64) -> Result<Size, Error> {
+fn replace(root: &Path, principal: &str, name: &str, fresh: &str, tar: Incoming, most: u64) -> Result<Size, Error> {
     let owner = open_owner(root, principal, name)?;
-    let fresh = aside();
-    let unpacked = Workspace::make(&owner, &fresh).and_then(|folder| archive::unpack(tar, &folder, most));
+    let unpacked = Workspace::make(&owner, fresh).and_then(|folder| archive::unpack(tar, &folder, most));
     let exchanged = unpacked.and_then(|size| {
-        match rustix::fs::renameat_with(&owner, fresh.as_str(), &owner, name, RenameFlags::EXCHANGE) {
-            Err(Errno::NOENT) => {
-                rustix::fs::renameat_with(&owner, fresh.as_str(), &owner, name, RenameFlags::NOREPLACE)
-            }
+        match rustix::fs::renameat_with(&owner, fresh, &owner, name, RenameFlags::EXCHANGE) {
+            Err(Errno::NOENT) => rustix::fs::renameat_with(&owner, fresh, &owner, name, RenameFlags::NOREPLACE),
             other => other,
         }
         .map_err(disk)?;
         Ok(size)
     });
     // What was there before, or what came of the import that failed.
-    match (clear(&owner, &fresh), exchanged) {
+    match (clear(&owner, fresh), exchanged) {
         (Err(error), Ok(size)) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "remains of a workspace could not be removed");
             Ok(size)
@@ -340,18 +377,19 @@ fn replace(root: &Path, principal: &str, name: &str, tar: Incoming, most: u64) -
     }
 }
 
-/// Removes what imports and removals of an earlier process left behind.
-pub(crate) fn clear_remains(root: &Path) -> Result<(), Error> {
+/// Removes what imports and removals of an earlier process of this node left behind.
+pub(crate) fn clear_remains(root: &Path, node: &str) -> Result<(), Error> {
     if !root.exists() {
         return Ok(());
     }
+    let mine = format!("{ASIDE}{node}.");
     let root = open_root(root)?;
     for principal in subfolders(&root)? {
         let Ok(owner) = open_folder(&root, principal.as_str()) else { continue };
         for entry in rustix::fs::Dir::read_from(&owner).map_err(disk)? {
             let entry = entry.map_err(disk)?;
             if let Ok(name) = entry.file_name().to_str()
-                && name.starts_with(ASIDE)
+                && name.starts_with(&mine)
             {
                 clear(&owner, name)?;
             }

@@ -1,6 +1,6 @@
 //! A node on a temporary folder, and callers for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,11 +26,20 @@ pub struct Place {
 
 /// What the journal would say of run trees.
 #[derive(Default)]
-pub struct Trees(Mutex<BTreeMap<RunId, Liveness>>);
+pub struct Trees(Mutex<BTreeMap<RunId, Liveness>>, Mutex<BTreeSet<String>>);
 
 impl Trees {
     pub fn set(&self, root: &str, liveness: Liveness) {
         self.0.lock().unwrap().insert(RunId::parse(root).unwrap(), liveness);
+    }
+
+    /// Another node that lives; all others are gone.
+    pub fn lives(&self, node: &str) {
+        self.1.lock().unwrap().insert(node.to_owned());
+    }
+
+    pub fn dies(&self, node: &str) {
+        self.1.lock().unwrap().remove(node);
     }
 }
 
@@ -38,6 +47,10 @@ impl Trees {
 impl RunLiveness for Trees {
     async fn liveness(&self, root_run: &RunId) -> Liveness {
         self.0.lock().unwrap().get(root_run).copied().unwrap_or(Liveness::Unheld)
+    }
+
+    async fn node_is_gone(&self, node: &str) -> bool {
+        !self.1.lock().unwrap().contains(node)
     }
 }
 

@@ -180,8 +180,115 @@ pub async fn the_absolute_time_out_ends_a_session_whatever_runs(place: Place) {
     let fault = hand.try_exec(args).await.unwrap_err();
     assert_eq!(fault.code.as_str(), "session_lost", "{fault}");
     assert!(began.elapsed() < Duration::from_secs(20));
+    assert_eq!(fault.details.unwrap()["reason"], "expired", "its own end is no loss");
     until("it is gone", || async { hand.listed().await.is_empty() }).await;
+    assert_eq!(hand.try_exec(command(&session, "true")).await.unwrap_err().details.unwrap()["reason"], "expired");
     bench.finish().await;
+}
+
+pub async fn an_idle_session_ends_when_it_is_due_and_not_at_the_next_sweep(place: Place) {
+    let bench = Bench::with(place, |options| {
+        options.idle_ttl = Duration::from_secs(2);
+        options.sweep_interval = Duration::from_secs(600);
+    })
+    .await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.open().await.session_id;
+    hand.sh(&session, "true").await;
+    // Ends of other sessions do not come in its way.
+    let other = hand.open().await.session_id;
+    hand.close(&other).await.unwrap();
+    until("it is reaped", || async { hand.listed().await.is_empty() }).await;
+    assert_eq!(hand.try_exec(command(&session, "true")).await.unwrap_err().details.unwrap()["reason"], "idle");
+    bench.finish().await;
+}
+
+pub async fn an_open_whose_caller_goes_away_leaves_no_session_that_nobody_knows(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let dropped = tokio::time::timeout(Duration::from_millis(1), hand.try_open(OpenArgs::default())).await;
+    assert!(dropped.is_err(), "the open was to be dropped half-way");
+    assert_eq!(bench.node().sessions(), 1, "its place is taken until it is gone");
+    until("nothing of it is left", || async { bench.node().sessions() == 0 }).await;
+    assert_eq!(std::fs::read_dir(bench.options.state_dir.join("sessions")).unwrap().count(), 0);
+    bench.finish().await;
+}
+
+pub async fn what_a_session_holds_on_disk_is_measured_while_somebody_looks(place: Place) {
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let (own, durable) = (hand.open().await.session_id, hand.workspace("build").await.session_id);
+    for session in [&own, &durable] {
+        hand.sh(session, "head -c 5000000 /dev/zero > f").await;
+    }
+    until("both are measured", || async {
+        let rows = hand.node.list(&hand.caller).await.unwrap();
+        let held = |session: &SandboxId| {
+            let row = rows.iter().find(|row| row.session_id == *session)?;
+            row.usage?.disk_bytes
+        };
+        [&own, &durable].into_iter().all(|id| held(id).is_some_and(|bytes| (5_000_000..50_000_000).contains(&bytes)))
+    })
+    .await;
+    bench.finish().await;
+}
+
+/// Two nodes on one storage.
+pub async fn a_workspace_on_a_shared_storage_is_open_on_one_node(place: Place, other: Place) {
+    let mut first = Bench::with(place, |options| options.name = "node-a".to_owned()).await;
+    let root = first.options.workspace_root.clone();
+    let second = Bench::with(other, |options| {
+        options.name = "node-b".to_owned();
+        options.workspace_root = root;
+    })
+    .await;
+    let build = || OpenArgs { workspace: Some("build".to_owned()), ..OpenArgs::default() };
+    second.trees.lives("node-a");
+    first.trees.lives("node-b");
+    let session = first.hand(caller("acme")).workspace("build").await.session_id;
+    let refused = second.hand(caller("acme")).try_open(build()).await.unwrap_err();
+    assert!(refused.code.as_str() == "unavailable" && refused.message.contains("node-a"), "{refused}");
+    second.hand(caller("acme")).workspace("another").await;
+    // The process dies, its container lives; the other node learns that it is gone.
+    first.kill();
+    second.trees.dies("node-a");
+    second.hand(caller("acme")).workspace("build").await;
+    first.restart().await;
+    let hand = first.hand(caller("acme"));
+    assert_eq!(code(hand.try_exec(command(&session, "true")).await), "session_lost", "it has moved");
+    assert_eq!(code(hand.try_open(build()).await), "unavailable");
+    // What was removed is nobody's.
+    second.node().close_all().await.unwrap();
+    let workspaces = second.node().workspaces().unwrap();
+    workspaces.delete_workspace(&"acme".to_owned(), "build").await.unwrap();
+    hand.workspace("build").await;
+    first.finish().await;
+    second.finish().await;
+}
+
+pub async fn a_node_that_is_cut_off_lets_go_of_what_another_may_open(place: Place, other: Place) {
+    let first = Bench::with(place, |options| options.name = "node-a".to_owned()).await;
+    let hand = first.hand(caller("acme"));
+    let (own, durable) = (hand.open().await.session_id, hand.workspace("build").await.session_id);
+    assert_eq!(first.node().leave_shared_workspaces().await, 0, "nobody shares its storage");
+    hand.sh(&durable, "true").await;
+    first.node().rejoined();
+    let root = first.options.workspace_root.clone();
+    let second = Bench::with(other, |options| {
+        options.name = "node-b".to_owned();
+        options.workspace_root = root;
+    })
+    .await;
+    assert_eq!(first.node().leave_shared_workspaces().await, 1);
+    let lost = hand.try_exec(command(&durable, "true")).await.unwrap_err();
+    assert_eq!((lost.code.as_str(), &lost.details.unwrap()["reason"]), ("session_lost", &serde_json::json!("cut_off")));
+    hand.sh(&own, "true").await;
+    let build = || OpenArgs { workspace: Some("build".to_owned()), ..OpenArgs::default() };
+    assert_eq!(code(hand.try_open(build()).await), "unavailable", "not while it is cut off");
+    first.node().rejoined();
+    hand.try_open(build()).await.unwrap();
+    first.finish().await;
+    second.finish().await;
 }
 
 /// T2

@@ -17,6 +17,8 @@ use crate::failure::Failure;
 /// How long a member may take to be ready, and to end.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const END_WITHIN: Duration = Duration::from_secs(20);
+/// And the sessions of a node, together.
+const CLOSE_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a member is started with. The same at every start.
 #[derive(Debug, Clone)]
@@ -89,6 +91,19 @@ impl Member {
         if tokio::time::timeout(END_WITHIN, self.child.wait()).await.is_err() {
             self.child.kill().await.ok();
         }
+    }
+}
+
+/// Ends what the sessions of a node, which has ended, still run.
+pub async fn close_sessions(plan: &Plan) -> std::io::Result<()> {
+    let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
+    let mut command = Command::new(&plan.program);
+    command.args(&plan.args).arg("--close-sessions").envs(&plan.env);
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0).kill_on_drop(true);
+    match tokio::time::timeout(CLOSE_WITHIN, command.status()).await {
+        Ok(ended) if ended.as_ref().is_ok_and(std::process::ExitStatus::success) => Ok(()),
+        Ok(ended) => Err(std::io::Error::other(format!("{}; see {}", ended?, plan.log.display()))),
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::control::{self, Control, Wish};
 use super::layout::{Layout, MAX_NODES, MAX_REPLICAS, control_file};
-use super::member::{Common, Member, Plan, Plans};
+use super::member::{self, Common, Member, Plan, Plans};
 use crate::failure::{Failure, Verdict};
 use crate::screen::Screen;
 
@@ -184,6 +184,12 @@ impl Cluster {
                 }
             }
             while ending.join_next().await.is_some() {}
+        }
+        // Nobody would look after them any more; a node that was killed has left some, too.
+        for plan in &self.plans.nodes {
+            if let Err(error) = member::close_sessions(plan).await {
+                eprintln!("{}: sessions of it may be left: {error}", plan.id);
+            }
         }
     }
 }

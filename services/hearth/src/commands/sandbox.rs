@@ -246,6 +246,7 @@ async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result
         "RUNNING",
         "CPU S",
         "MIB",
+        "DISK MIB",
         "AGE",
         "IDLE END",
         "NODE",
@@ -260,11 +261,16 @@ async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result
             text(row, "network"),
             text(row, "running"),
             row["usage"]["cpu_seconds"].as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}")),
-            row["usage"]["memory_bytes"].as_u64().map_or_else(|| "-".to_owned(), |bytes| (bytes >> 20).to_string()),
+            mib(&row["usage"]["memory_bytes"]),
+            mib(&row["usage"]["disk_bytes"]),
             age(row, "created_at", now),
             remaining(row, "idle_expires_at", now),
             text(row, "node"),
             text(row, "root_run_id"),
         ]
     })
+}
+
+fn mib(bytes: &serde_json::Value) -> String {
+    bytes.as_u64().map_or_else(|| "-".to_owned(), |bytes| (bytes >> 20).to_string())
 }

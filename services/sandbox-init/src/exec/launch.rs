@@ -57,11 +57,15 @@ impl Plan {
 impl Base {
     /// The shell and the environment of this process.
     pub fn of_process() -> io::Result<Self> {
-        let env: Vec<_> =
+        let mut env: Vec<_> =
             std::env::vars_os().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
         let path = std::env::var_os("PATH").unwrap_or_default();
         let shell = find_shell(&path).ok_or_else(|| io::Error::other("there is neither bash nor sh"))?;
         let name = shell.file_name().unwrap_or_default().as_bytes().to_vec();
+        if env.iter().all(|(name, _)| name != b"SHELL") {
+            // A shell that is not told looks its user up, at each start.
+            env.push((b"SHELL".to_vec(), shell.as_os_str().as_bytes().to_vec()));
+        }
         Ok(Self { shell: CString::new(shell.as_os_str().as_bytes())?, shell_name: CString::new(name)?, env })
     }
 

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::launch::Launched;
 use super::output::{Flow, Output, discard};
-use super::supervise::{STATUS_BYTES, parse_status};
+use super::supervise::{NEVER_STARTED, STATUS_BYTES, parse_status};
 use crate::oom::OomWatch;
 use crate::tree;
 use crate::wire::Report;
@@ -59,6 +59,10 @@ pub struct Exec {
     bereft: bool,
     oom: OomWatch,
     oom_before: u64,
+    /// No other command ran while this one did.
+    alone: bool,
+    /// There was no process for it.
+    never_started: bool,
 }
 
 impl Exec {
@@ -80,7 +84,19 @@ impl Exec {
             bereft: false,
             oom,
             oom_before: oom.kills(),
+            alone: true,
+            never_started: false,
         }
+    }
+
+    /// Another command runs at the same time.
+    pub const fn accompany(&mut self) {
+        self.alone = false;
+    }
+
+    /// Whether it came to nothing for want of a process.
+    pub const fn never_started(&self) -> bool {
+        self.never_started
     }
 
     /// Whether its result stands.
@@ -151,8 +167,13 @@ impl Exec {
         let mut message = [0; STATUS_BYTES];
         match rustix::io::read(status, &mut message) {
             Ok(STATUS_BYTES) => {
+                let exit = parse_status(message);
+                if exit.0 == NEVER_STARTED {
+                    self.never_started = true;
+                    return;
+                }
                 if self.exit.is_none() {
-                    self.exit = Some(parse_status(message));
+                    self.exit = Some(exit);
                 }
                 if self.killing.is_none() && !self.ended() {
                     self.settle(null, allowance, now);
@@ -197,12 +218,15 @@ impl Exec {
         }
         let (code, signal) = self.exit.unwrap_or((128 + libc::SIGKILL, libc::SIGKILL));
         let ours = self.timed_out || self.killed;
+        // A child may have been killed of a command that went on and ended well; whose it was is clear only if no
+        // other command ran.
+        let may_be_its = code != 0 || self.alone;
         self.result = Some(Report {
             exit_code: Some(code),
             signal: u32::try_from(signal).unwrap_or(0),
             timed_out: self.timed_out,
             killed: self.killed,
-            oom_killed: !ours && code != 0 && self.oom.kills() > self.oom_before,
+            oom_killed: !ours && may_be_its && self.oom.kills() > self.oom_before,
             output_bytes: self.output.total(),
             duration_ms: now.saturating_sub(self.started),
         });

@@ -20,6 +20,8 @@ use crate::{confine, tree};
 
 /// How a command ended: the exit code and the signal, as two little-endian `i32`.
 pub const STATUS_BYTES: usize = 8;
+/// In place of an exit code: there was no process for the command, which has done nothing.
+pub const NEVER_STARTED: i32 = i32::MIN;
 /// Between two tries to kill what is left after the init has died.
 const CLEARING: Duration = Duration::from_millis(10);
 
@@ -36,9 +38,7 @@ pub fn supervise(plan: &Plan) -> ! {
         pid => pid,
     };
     if command < 0 {
-        let error = std::io::Error::last_os_error();
-        say(plan.output.as_raw_fd(), &format!("no process could be started: {error}\n"));
-        tell(plan, 126, 0);
+        tell(plan, NEVER_STARTED, 0);
         end(0);
     }
     // The pipe is to end when the command's processes have closed it.

@@ -44,13 +44,15 @@ pub struct Execs {
     /// Those that ended, in that order.
     ended: VecDeque<String>,
     remembered: VecDeque<u64>,
+    /// Ids of those for which there was no process, until they are asked for again.
+    unstarted: VecDeque<u64>,
     strays_at: Option<u64>,
 }
 
 impl Execs {
     pub fn new(base: Base, oom: OomWatch, null: OwnedFd) -> Self {
-        let (all, ended, remembered) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
-        Self { base, oom, null, all, ended, remembered, strays_at: None }
+        let (ended, remembered, unstarted) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { base, oom, null, all: BTreeMap::new(), ended, remembered, unstarted, strays_at: None }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Exec)> {
@@ -70,6 +72,7 @@ impl Execs {
         match self.all.get(id) {
             Some(exec) if exec.evicted => Err(evicted()),
             Some(exec) => Ok(exec),
+            None if self.unstarted.contains(&hash(&id)) => Err(no_process(&"the limit of processes is reached")),
             None if self.remembered.contains(&hash(&id)) => Err(evicted()),
             None => Err(Refusal::new(RefusalKind::NotFound, "there is no exec with this id in the session")),
         }
@@ -83,6 +86,8 @@ impl Execs {
     /// Starts the command, unless its id is known.
     pub fn start(&mut self, request: &ExecRequest, stdin: &[u8], fence: &Fence, now: u64) -> Result<(), Refusal> {
         let fingerprint = hash(&(&request.command, &request.cwd, stdin));
+        let id = hash(&request.id.as_str());
+        self.unstarted.retain(|other| *other != id);
         match self.get(&request.id) {
             Ok(exec) if exec.fingerprint == fingerprint => return Ok(()),
             Ok(_) => return Err(Refusal::new(RefusalKind::Conflict, "this exec id belongs to another command")),
@@ -94,12 +99,14 @@ impl Execs {
             return Err(Refusal::new(RefusalKind::Busy, message));
         }
         let cwd = fence.folder(request.cwd.as_deref())?;
-        let launched = self.base.launch(request, stdin, cwd).map_err(|error| {
-            Refusal::new(RefusalKind::Busy, format!("no process could be started in the session: {error}"))
-        })?;
+        let launched = self.base.launch(request, stdin, cwd).map_err(|error| no_process(&error))?;
         let cap = request.keep.min(MAX_BODY as u64);
         let timeout_ms = request.timeout_ms.min(MAX_TIMEOUT_MS);
-        let exec = Exec::new(launched, fingerprint, cap, timeout_ms, self.oom, now);
+        let mut exec = Exec::new(launched, fingerprint, cap, timeout_ms, self.oom, now);
+        for other in self.all.values_mut().filter(|other| !other.ended()) {
+            other.accompany();
+            exec.accompany();
+        }
         self.all.insert(request.id.clone(), exec);
         Ok(())
     }
@@ -186,6 +193,12 @@ impl Execs {
         act(exec, &self.null, allowance);
         if exec.ended() && !before {
             self.ended.push_back(id.to_owned());
+        } else if exec.never_started() {
+            self.all.remove(id);
+            if self.unstarted.len() == MAX_RUNNING {
+                self.unstarted.pop_front();
+            }
+            self.unstarted.push_back(hash(&id));
         }
     }
 
@@ -220,6 +233,13 @@ impl Execs {
             self.remembered.push_back(hash(&id.as_str()));
         }
     }
+}
+
+fn no_process(why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        RefusalKind::Busy,
+        format!("no process could be started in the session: {why}; end some and try again"),
+    )
 }
 
 fn evicted() -> Refusal {

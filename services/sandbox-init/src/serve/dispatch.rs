@@ -32,7 +32,7 @@ impl Session {
         match request {
             Request::Ping => {
                 let live = u32::try_from(self.execs.live()).unwrap_or(u32::MAX);
-                Ok(Outcome::Answer(Answer::Pong { live }, Body::none()))
+                Ok(Outcome::Answer(Answer::Pong { live, disk_bytes: self.fence.held_bytes() }, Body::none()))
             }
             Request::Exec(exec) => self.exec(&exec, &body, now),
             Request::Wait { id, wait_ms } => self.wait_for(id, wait_ms, now),

@@ -3,6 +3,9 @@
 use super::VERSION;
 use super::codec::{Decoder, Encoder, Malformed};
 
+/// Bytes that are not known.
+const UNKNOWN: u64 = u64::MAX;
+
 const PONG: u8 = 1;
 const REPORT: u8 = 2;
 const DONE: u8 = 3;
@@ -13,9 +16,11 @@ const REFUSED: u8 = 255;
 /// An answer without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// `live`: execs that run or have left processes behind.
+    /// `live`: execs that run or have left processes behind. `disk_bytes`: what the workspace holds, where it is a
+    /// file system of its own.
     Pong {
         live: u32,
+        disk_bytes: Option<u64>,
     },
     /// The body is the output that was kept so far.
     Report(Report),
@@ -111,7 +116,7 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let out = Encoder::default().u8(VERSION);
         match self {
-            Self::Pong { live } => out.u8(PONG).u32(*live),
+            Self::Pong { live, disk_bytes } => out.u8(PONG).u32(*live).u64(disk_bytes.unwrap_or(UNKNOWN)),
             Self::Report(report) => report.encode(out.u8(REPORT)),
             Self::Done => out.u8(DONE),
             Self::Written(stamp) => stamp.encode(out.u8(WRITTEN)),
@@ -127,7 +132,8 @@ impl Answer {
             return Err(Malformed);
         }
         Ok(match fields.u8()? {
-            PONG => Self::Pong { live: fields.u32()? },
+            // An init of an earlier version does not say what the workspace holds.
+            PONG => Self::Pong { live: fields.u32()?, disk_bytes: fields.u64().ok().filter(|bytes| *bytes != UNKNOWN) },
             REPORT => Self::Report(Report::decode(&mut fields)?),
             DONE => Self::Done,
             WRITTEN => Self::Written(Stamp::decode(&mut fields)?),
@@ -188,7 +194,8 @@ mod tests {
         let stamp = Stamp { mtime_ns: -3, ctime_ns: 4, size: 5, inode: 6 };
         let refusal = Refusal::new(RefusalKind::Outside, "no");
         for answer in [
-            Answer::Pong { live: 3 },
+            Answer::Pong { live: 3, disk_bytes: Some(4_096) },
+            Answer::Pong { live: 0, disk_bytes: None },
             Answer::Report(report),
             Answer::Done,
             Answer::Written(stamp),

@@ -199,6 +199,7 @@ fn members() -> Value {
                 "cpu_seconds": { "type": "number", "minimum": 0 },
                 "memory_bytes": count(),
                 "processes": count(),
+                "disk_bytes": { "oneOf": [{ "type": "null" }, count()] },
             }))] },
         })),
         "SandboxClosed": open(&["session_id", "state"], json!({ "session_id": reference("Id"), "state": { "const": "closed" } })),
