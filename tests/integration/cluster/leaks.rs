@@ -115,13 +115,14 @@ async fn by_a_client(base: &str, number: usize) {
 }
 
 async fn connected(base: &str) -> Option<Mcp> {
-    let mcp = Mcp::new(base, Some(NODE_TOKEN));
+    let mut mcp = Mcp::new(base, Some(NODE_TOKEN));
     let message = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "leaks", "version": "1" },
     } });
     let response = mcp.post(&message).send().await.ok()?;
     let session = response.headers().get("mcp-session-id")?.to_str().ok()?.to_owned();
-    Some(Mcp { session: Some(session), ..mcp })
+    mcp.session = Some(session);
+    Some(mcp)
 }
 
 fn count(folder: &Path) -> usize {
