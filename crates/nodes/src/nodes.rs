@@ -142,7 +142,7 @@ impl Nodes {
             return Ok(node);
         }
         let live = self.live().await?;
-        if let Some(place) = self.place(caller, session).await {
+        if let Some(place) = self.place(caller, session).await? {
             if live.iter().any(|row| row.node == place.node) {
                 self.remember(session.clone(), place.node.clone());
                 return Ok(place.node);
@@ -167,11 +167,11 @@ impl Nodes {
     }
 
     /// Where the caller's session was opened, if that was written down. Another's is as one that never was.
-    async fn place(&self, caller: &Caller, session: &SandboxId) -> Option<SandboxPlace> {
-        let place = self.inner.registry.sandbox(session).await.ok().flatten()?;
+    async fn place(&self, caller: &Caller, session: &SandboxId) -> Result<Option<SandboxPlace>, Fault> {
+        let Ok(Some(place)) = self.inner.registry.sandbox(session).await else { return Ok(None) };
         let visible = place.principal == caller.principal
             && caller.root_run.as_ref().is_none_or(|root| place.root_run.as_ref() == Some(root));
-        visible.then_some(place)
+        if visible { Ok(Some(place)) } else { Err(Fault::not_found()) }
     }
 
     /// Writes down where a session was opened, so that every replica can tell its caller what became of it.
@@ -208,8 +208,8 @@ impl Nodes {
         let answer = self.call(&node, caller, tool, args).await;
         match answer {
             Err(fault) if fault.code == FaultCode::SessionLost && fault.details.is_none() => {
-                // Its node is gone: the workspace is named as the node itself would name it.
-                Err(self.place(caller, session).await.map_or(fault, |place| lost_session(Some(&place))))
+                // Its node is gone: the caller is told what the node itself would tell.
+                Err(self.place(caller, session).await?.map_or(fault, |place| lost_session(Some(&place))))
             }
             answer => answer,
         }

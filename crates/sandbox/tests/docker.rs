@@ -14,8 +14,8 @@ use engine::outside::{self, Outside};
 use engine::{Relay, TestImage, cli, container_is_there, escapes, leaks};
 use hearth_sandbox::docker::{DockerDriver, DockerOptions};
 use hearth_sandbox::node::DEFAULT_IMAGE;
-use hearth_sandbox::{ExecArgs, OpenArgs, OpenResult, Sandboxes as _, SharedDriver};
-use hearth_types::{ExecId, Isolation, SandboxId};
+use hearth_sandbox::{ExecArgs, OpenArgs, OpenResult, SharedDriver};
+use hearth_types::{Isolation, SandboxId};
 use suite::bench::{Bench, Place, caller, code, command, run, until};
 use tokio::time::Instant;
 
@@ -278,62 +278,8 @@ escapes! {
     process_1_cannot_be_harmed,
     t9_a_link_that_turns_leads_nowhere,
     a_workspace_that_is_filled_is_stopped_and_can_be_emptied,
-}
-
-/// At the limit of processes a command is refused before it has done anything, and can be asked for again.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_without_a_process_for_it_is_refused_and_can_be_repeated() {
-    let Some(place) = docker().await else { return };
-    let bench = Bench::new(place).await;
-    let hand = bench.hand(caller("acme"));
-    let session = hand.try_open(OpenArgs { pids: Some(8), ..OpenArgs::default() }).await.unwrap().session_id;
-    // With the init, a supervisor and the shell: from room for a command to none for its supervisor.
-    for sleeps in 2..=5 {
-        let line = format!("for n in $(seq {sleeps}); do sleep 60 & done; : > full; wait");
-        let filler = ExecArgs { background: Some(true), ..command(&session, &line) };
-        let filler = hand.try_exec(filler).await.unwrap().exec_id;
-        until("the session is filled", || async { hand.read(&session, "full").await.is_ok() }).await;
-        let wanted = ExecArgs { exec_id: Some(ExecId::generate()), ..command(&session, "echo once >> log; rm full") };
-        let refused = match hand.try_exec(wanted.clone()).await {
-            Ok(result) => (result.exit_code != Some(0)).then(|| format!("{result:?}")),
-            Err(fault) => {
-                assert_eq!(fault.code.as_str(), "queue_full", "{fault}");
-                assert!(fault.code.retryable());
-                None
-            }
-        };
-        // The shell itself may find no room for what it starts, and says so.
-        assert!(refused.is_none_or(|said| said.contains("fork")), "with {sleeps} others");
-        hand.node
-            .kill(&hand.caller, hearth_sandbox::KillArgs { session_id: session.clone(), exec_id: filler })
-            .await
-            .unwrap();
-        until("there is room again", || async {
-            hand.try_exec(command(&session, "rm -f full")).await.is_ok_and(|r| r.exit_code == Some(0))
-        })
-        .await;
-    }
-    let wanted = ExecArgs { exec_id: Some(ExecId::generate()), ..command(&session, "echo up") };
-    assert_eq!(hand.try_exec(wanted).await.unwrap().output, "up\n");
-    bench.finish().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_command_is_told_that_memory_ran_out_also_when_only_its_child_was_killed() {
-    let Some(place) = docker().await else { return };
-    let bench = Bench::new(place).await;
-    let hand = bench.hand(caller("acme"));
-    let session = hand.try_open(OpenArgs { mem_mb: Some(64), ..OpenArgs::default() }).await.unwrap().session_id;
-    let hog = "head -c 200000000 /dev/zero | tail > /dev/null";
-    let killed = hand.sh(&session, &format!("{hog}; echo went on")).await;
-    assert_eq!((killed.exit_code, killed.oom_killed), (Some(0), true), "{killed:?}");
-    assert!(!hand.sh(&session, "true").await.oom_killed, "the next one is another");
-    let killed = hand.sh(&session, hog).await;
-    assert!(killed.oom_killed && killed.exit_code != Some(0), "{killed:?}");
-    // Of two at once that end well, neither is told what may have been the other's.
-    let (quiet, killed) = tokio::join!(hand.sh(&session, "sleep 3"), hand.sh(&session, hog));
-    assert!(!quiet.oom_killed && killed.oom_killed, "{quiet:?} {killed:?}");
-    bench.finish().await;
+    a_command_without_a_process_for_it_is_refused_and_can_be_repeated,
+    a_command_is_told_that_memory_ran_out_also_when_only_its_child_was_killed,
 }
 
 /// A daemon that takes calls and answers none: whoever needs it is told within a deadline, the others go on.

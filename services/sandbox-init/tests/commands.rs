@@ -177,5 +177,5 @@ fn a_wait_ends_with_its_time_and_says_that_the_command_runs() {
     let request = Request::Exec(ExecRequest { wait_ms: 200, ..exec("e", "echo early; sleep 300") });
     let (report, output) = reported(init.ask(&request, b""));
     assert_eq!((report.exit_code, output.as_slice()), (None, &b"early\n"[..]));
-    assert!(matches!(init.ask(&Request::Ping, b"").0, Answer::Pong { live: 1 }));
+    assert!(matches!(init.ask(&Request::Ping, b"").0, Answer::Pong { live: 1, .. }));
 }
