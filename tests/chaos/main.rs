@@ -5,6 +5,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "these are tests")]
 
+mod calm;
 mod check;
 mod load;
 mod misfortunes;
@@ -26,15 +27,37 @@ fn number(variable: &str, default: u64) -> u64 {
     text.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
+/// The variables, and what they are without them.
+fn chosen(name: &str, seconds: u64) -> (u64, u64) {
+    let (seed, seconds) = (number("CHAOS_SEED", 1), number("CHAOS_SECONDS", seconds));
+    println!(
+        "CHAOS_SEED={seed} CHAOS_SECONDS={seconds} cargo test -p hearth-tests --test chaos {name} runs this one again"
+    );
+    (seed, seconds)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_is_there_once_whatever_dies() {
-    let (seed, seconds) = (number("CHAOS_SEED", 1), number("CHAOS_SECONDS", 20));
-    println!("CHAOS_SEED={seed} CHAOS_SECONDS={seconds} cargo test -p hearth-tests --test chaos runs this one again");
+    let (seed, seconds) = chosen("whatever_dies", 20);
+    under_misfortunes(1, seed, seconds).await;
+}
+
+/// The journal on three servers, each event in three copies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_is_there_once_when_servers_of_a_replicated_journal_fail() {
+    let (seed, seconds) = chosen("servers_of_a_replicated_journal", 20);
+    under_misfortunes(3, seed, seconds).await;
+}
+
+async fn under_misfortunes(servers: u16, seed: u64, seconds: u64) {
     // One member may be gone for longer than the lease; idle residents leave memory, so that runs change hands.
-    let options =
-        ClusterOptions::default().variable("HEARTH_REPLICA_LEASE_MS", 1_500).variable("HEARTH_PASSIVATE_AFTER_MS", 700);
+    let options = ClusterOptions::default()
+        .nats(servers)
+        .variable("HEARTH_REPLICA_LEASE_MS", 1_500)
+        .variable("HEARTH_PASSIVATE_AFTER_MS", 700);
     let Some(cluster) = options.start().await else { return };
-    let (nats, redis) = (Proxy::to(cluster.nats_url()).await, Proxy::to(cluster.redis_url()).await);
+    let first = cluster.nats_url().split(',').next().expect("a server");
+    let (nats, redis) = (Proxy::to(first).await, Proxy::to(cluster.redis_url()).await);
     let urls = [format!("nats://{}", nats.address()), format!("redis://{}", redis.address())];
     let far = cluster.join("far", &[("HEARTH_NATS_URL", &urls[0]), ("HEARTH_REDIS_URL", &urls[1])]).await;
     let mut apis = cluster.apis();
@@ -47,7 +70,8 @@ async fn what_was_acknowledged_is_there_once_whatever_dies() {
         .collect();
     let loads = clients.into_iter().map(|client| client.run(&over));
     let misfortunes = async {
-        let story = Misfortunes { cluster: &cluster, nats: &nats, redis: &redis, dice }.go_on_for(seconds).await;
+        let story =
+            Misfortunes { cluster: &cluster, servers, nats: &nats, redis: &redis, dice }.go_on_for(seconds).await;
         over.store(true, Ordering::Relaxed);
         story
     };

@@ -38,6 +38,8 @@ impl Dice {
 
 pub struct Misfortunes<'c> {
     pub cluster: &'c Cluster,
+    /// NATS servers.
+    pub servers: u16,
     pub nats: &'c Proxy,
     pub redis: &'c Proxy,
     pub dice: Dice,
@@ -60,7 +62,8 @@ impl Misfortunes<'_> {
         let other = format!("replica-{}", self.dice.below(3));
         let (short, long) = (self.dice.millis(200, 1_000), self.dice.millis(1_000, 4_000));
         let cluster = self.cluster;
-        match self.dice.below(9) {
+        // Where NATS has several servers they fail more often: that is what those are for.
+        match self.dice.below(if self.servers > 1 { 11 } else { 9 }) {
             0 | 1 => {
                 cluster.kill(&replica).await;
                 sleep(long).await;
@@ -87,12 +90,7 @@ impl Misfortunes<'_> {
                 cluster.restart(&replica).await;
                 format!("drained {replica}")
             }
-            5 => {
-                cluster.kill("nats-0").await;
-                sleep(short).await;
-                cluster.restart("nats-0").await;
-                "restarted NATS".to_owned()
-            }
+            5 => self.nats_fails(short, long).await,
             6 => {
                 cluster.kill("redis").await;
                 sleep(short).await;
@@ -109,11 +107,46 @@ impl Misfortunes<'_> {
                 self.redis.open();
                 format!("cut a replica off for {long:?}")
             }
+            9 | 10 => self.nats_fails(short, long).await,
             _ => {
                 self.nats.lose_answers();
                 sleep(short).await;
                 self.nats.open();
                 format!("lost answers for {short:?}")
+            }
+        }
+    }
+    async fn nats_fails(&mut self, short: Duration, long: Duration) -> String {
+        let cluster = self.cluster;
+        if self.servers == 1 {
+            cluster.kill("nats-0").await;
+            sleep(short).await;
+            cluster.restart("nats-0").await;
+            return "restarted NATS".to_owned();
+        }
+        let server = format!("nats-{}", self.dice.below(u64::from(self.servers)));
+        match self.dice.below(4) {
+            0 | 1 => {
+                cluster.kill(&server).await;
+                sleep(long).await;
+                cluster.restart(&server).await;
+                format!("killed {server} for {long:?}")
+            }
+            // As cut off: its connections stay and nothing passes.
+            2 => {
+                cluster.pause(&server);
+                sleep(long).await;
+                cluster.resume(&server);
+                format!("stopped {server} for {long:?}")
+            }
+            _ => {
+                for number in 0..self.servers {
+                    cluster.kill(&format!("nats-{number}")).await;
+                }
+                for number in 0..self.servers {
+                    cluster.restart(&format!("nats-{number}")).await;
+                }
+                "killed all NATS servers".to_owned()
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -215,6 +215,11 @@ impl Cluster {
     /// The admin, at each of the replicas that the cluster began with.
     pub fn apis(&self) -> Vec<Api> {
         (0..self.replicas).map(|replica| self.api(replica)).collect()
+    }
+
+    pub fn address(&self, id: &str) -> SocketAddr {
+        let url = self.with(id, |member| member.url.clone());
+        url.trim_start_matches("http://").parse().expect("an address")
     }
 
     pub fn nats_url(&self) -> &str {

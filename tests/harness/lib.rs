@@ -17,6 +17,7 @@ mod proxy;
 mod receiver;
 mod reply;
 mod server;
+mod slow;
 mod streams;
 mod wait;
 
@@ -31,4 +32,5 @@ pub use proxy::Proxy;
 pub use receiver::Receiver;
 pub use reply::Reply;
 pub use server::{ADMIN, Options, Server};
+pub use slow::SlowReader;
 pub use wait::{WITHIN, eventually, within};

@@ -1,4 +1,4 @@
-//! The operator's hand on NATS: what its command line would ask, in its own protocol.
+//! The operator's hand on the stores: what their command lines would ask, in their own protocols.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -22,6 +22,18 @@ impl Cluster {
             let updated = ask(&address, &format!("$JS.API.STREAM.UPDATE.{name}"), &config.to_string()).await;
             assert!(updated["error"].is_null(), "{updated}");
         }
+    }
+}
+
+impl Cluster {
+    /// Has Redis write down what it knows: it begins with that when it is started again.
+    pub async fn save_redis(&self) {
+        let address = self.redis_url().rsplit_once("//").expect("a URL").1;
+        let mut stream = BufReader::new(TcpStream::connect(address).await.expect("Redis is there"));
+        stream.write_all(b"SAVE\r\n").await.expect("Redis takes the request");
+        let mut line = String::new();
+        stream.read_line(&mut line).await.expect("Redis answers");
+        assert_eq!(line.trim(), "+OK");
     }
 }
 

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use hearth_tests::{ADMIN, Api, Event, Options, Server, eventually, mock, program};
+use hearth_tests::{Api, Event, Options, SlowReader, eventually, mock, program};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
 
 const TURNS: usize = 150;
 const KEPT: &str = "100";
@@ -116,43 +114,12 @@ async fn a_long_run_is_folded_and_nothing_that_is_asked_for_is_lost() {
     assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
 }
 
-/// A reader on a socket of its own with a small buffer, which reads only when it is asked to.
-struct Slow(TcpStream);
-
-impl Slow {
-    async fn open(server: &Server, id: &str) -> Self {
-        let address = server.address();
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(8 * 1024).unwrap();
-        let mut stream = socket.connect(address).await.unwrap();
-        let request =
-            format!("GET /v1/runs/{id}/stream HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {ADMIN}\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        Self(stream)
-    }
-
-    /// Reads up to so many bytes, or to the end; the ids of the whole events among them.
-    async fn ids(&mut self, bytes: usize) -> Vec<u64> {
-        let mut text = Vec::new();
-        let mut chunk = vec![0; 64 * 1024];
-        while text.len() < bytes {
-            match self.0.read(&mut chunk).await {
-                Ok(0) | Err(_) => break,
-                Ok(read) => text.extend_from_slice(&chunk[..read]),
-            }
-        }
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let whole = text.rsplit_once("\n\n").map_or("", |(whole, _)| whole);
-        whole.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect()
-    }
-}
-
 #[tokio::test]
 async fn a_reader_that_stands_still_is_cut_counted_and_can_resume() {
     let server = Options::default().variable("HEARTH_STREAM_STALL", "1s").start().await;
     let api = server.api();
     let id = api.open("mock", "one").await;
-    let mut slow = Slow::open(&server, &id).await;
+    let mut slow = SlowReader::open(server.address(), &id).await;
     // More than the sockets between hold.
     let big = "x".repeat(1 << 20);
     let mut sent = 0;
