@@ -28,7 +28,9 @@ pub use error::Error;
 pub use faulty::{Fate, FaultyJournal, Odds, Operation};
 pub use head::{HeadPage, HeadQuery, RawJson, RunHead};
 #[cfg(feature = "cluster")]
-pub use jetstream::{JetStreamJournal, JetStreamOptions};
+pub use jetstream::{
+    JetStreamJournal, JetStreamOptions, Progress, Relocate, Repartitioned, cancel_repartition, repartition,
+};
 pub use memory::MemoryJournal;
 pub use port::{Append, Journal, LogKey, Position, SharedJournal, StoredFrame};
 pub use report::{Finding, Report};

@@ -14,6 +14,7 @@ mod frame;
 #[cfg(any(test, feature = "laws"))]
 pub mod laws;
 mod refusal;
+mod relocate;
 mod run;
 mod spec;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use effects::{Effect, pending_effects};
 pub use event::{Event, Mark, Recorded};
 pub use frame::{FRAME_VERSION, Frame, FrameError};
 pub use refusal::Refusal;
+pub use relocate::relocate;
 pub use run::{CallRecord, Child, EndedTurn, KeyRecord, KeyResult, QueuedTurn, Run, StepRecord, Turn};
 pub use spec::{ChildKind, KeyUse, Parent, RunSpec};
 pub use view::HeadBody;

@@ -1,5 +1,6 @@
 //! Puts a replica together: the only place that knows concrete adapters.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use hearth_api::{AgentTool, Hearth, JournalLiveness};
 use hearth_bus::{LocalBus, LocalOptions, NatsBus, NatsOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
 use hearth_journal::{JetStreamJournal, JetStreamOptions, SharedJournal, SqliteJournal, SqliteOptions};
+pub use hearth_journal::{Progress, Repartitioned};
 use hearth_library::{Catalogue, FileError, Library};
 use hearth_models::{BuiltInModels, BuiltInOptions, CodeWorker, built_in_definitions, check_code};
 use hearth_nodes::{Announcer, Binder, Nodes};
@@ -115,10 +117,9 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
     let redis_url = settings.redis_url.clone().ok_or(StartError::Missing("redis_url"))?;
     make_private(&settings.data_dir)?;
     let replica = settings.replica_id.clone().unwrap_or_else(ReplicaId::generate);
-    let user = settings.nats_user.clone().zip(settings.nats_password.as_ref().map(|secret| secret.0.clone()));
     let bus = NatsBus::connect(NatsOptions {
         credentials_file: settings.nats_credentials.clone(),
-        user: user.clone(),
+        user: nats_user(settings),
         ca_file: settings.stores_ca.clone(),
         inbox: REPLICA_INBOX.to_owned(),
         name: replica.to_string(),
@@ -131,18 +132,7 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
         ca_file: settings.stores_ca.clone(),
         ..RedisOptions::at(redis_url.0)
     })?;
-    let journal = JetStreamJournal::connect(JetStreamOptions {
-        credentials_file: settings.nats_credentials.clone(),
-        user,
-        ca_file: settings.stores_ca.clone(),
-        inbox: REPLICA_INBOX.to_owned(),
-        name: replica.to_string(),
-        prefix: settings.cluster_name.clone(),
-        partitions: settings.journal_partitions,
-        replicas: settings.journal_replicas,
-        ..JetStreamOptions::at(nats_url, settings.data_dir.join("index"))
-    })
-    .await?;
+    let journal = JetStreamJournal::connect(journal_options(settings, nats_url, replica.to_string())).await?;
     let stores = Stores { journal: Arc::new(journal), registry: Arc::new(registry), bus: Arc::new(bus) };
     let nodes = Nodes::new(stores.registry.clone(), settings.sandbox.get("SANDBOX_AUTH_TOKEN").cloned());
     let said = "sandbox nodes of the cluster".to_owned();
@@ -150,6 +140,47 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
         assemble(settings, replica, stores, SystemClock::shared(), Arc::new(nodes.clone()), said).await?;
     nodes.connect(Arc::new(RootBinder(residents)));
     Ok(replica)
+}
+
+fn nats_user(settings: &Settings) -> Option<(String, String)> {
+    settings.nats_user.clone().zip(settings.nats_password.as_ref().map(|secret| secret.0.clone()))
+}
+
+fn journal_options(settings: &Settings, nats_url: String, name: String) -> JetStreamOptions {
+    JetStreamOptions {
+        credentials_file: settings.nats_credentials.clone(),
+        user: nats_user(settings),
+        ca_file: settings.stores_ca.clone(),
+        inbox: REPLICA_INBOX.to_owned(),
+        name,
+        prefix: settings.cluster_name.clone(),
+        partitions: settings.journal_partitions,
+        replicas: settings.journal_replicas,
+        ..JetStreamOptions::at(nats_url, settings.data_dir.join("index"))
+    }
+}
+
+/// Changes the journal of a cluster whose replicas are stopped from `from` to `to` partitions.
+pub async fn repartition(
+    settings: &Settings,
+    from: NonZeroU16,
+    to: NonZeroU16,
+    told: &(dyn Fn(Progress) + Send + Sync),
+) -> Result<Repartitioned, StartError> {
+    let nats_url = settings.nats_url.clone().ok_or(StartError::Missing("nats_url"))?;
+    let options =
+        JetStreamOptions { partitions: to, ..journal_options(settings, nats_url, "hearth journal".to_owned()) };
+    let relocate = |frame: &[u8], place: &dyn Fn(u64) -> Option<u64>| {
+        hearth_run_core::relocate(frame, place).map_err(|error| error.to_string())
+    };
+    Ok(hearth_journal::repartition(&options, from.get(), &relocate, told).await?)
+}
+
+/// Gives up a change that was begun; whether there was one.
+pub async fn cancel_repartition(settings: &Settings) -> Result<bool, StartError> {
+    let nats_url = settings.nats_url.clone().ok_or(StartError::Missing("nats_url"))?;
+    let options = journal_options(settings, nats_url, "hearth journal".to_owned());
+    Ok(hearth_journal::cancel_repartition(&options).await?)
 }
 
 /// Lets a tree's root run decide where its shared session is.

@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::cluster;
-use crate::commands::{agents, completion, end, list, nodes, replicas, resident, run, sandbox, show, tail};
+use crate::commands::{agents, completion, end, journal, list, nodes, replicas, resident, run, sandbox, show, tail};
 use crate::demo;
 use crate::dev;
 use crate::doctor;
@@ -72,6 +72,7 @@ pub enum Command {
     Nodes(nodes::NodesArgs),
     Replicas(replicas::ReplicasArgs),
     Doctor(doctor::DoctorArgs),
+    Journal(journal::JournalArgs),
     Completion(completion::CompletionArgs),
     /// Run programs of code agents for a replica
     #[command(name = hearth_control_plane::wiring::CODE_WORKER, hide = true, after_long_help = "`hearth dev` and `hearth replica` start it")]

@@ -76,6 +76,7 @@ async fn run(command: Command, screen: &Screen) -> Result<Verdict, Failure> {
         Command::Nodes(args) => commands::nodes::nodes(args, screen).await,
         Command::Replicas(args) => commands::replicas::replicas(args, screen).await,
         Command::Doctor(args) => doctor::doctor(args, screen).await,
+        Command::Journal(args) => commands::journal::journal(args, screen).await,
         Command::Completion(args) => commands::completion::completion(&args, screen),
         Command::CodeWorker => Ok(Verdict::Done),
     }

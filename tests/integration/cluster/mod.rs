@@ -7,6 +7,7 @@ mod failover;
 mod leaks;
 mod nodes;
 mod quotas;
+mod repartition;
 mod stale;
 mod stores;
 mod trace;

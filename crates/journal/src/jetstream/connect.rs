@@ -16,7 +16,7 @@ use super::JetStreamOptions;
 use super::layout::Layout;
 use crate::Error;
 
-fn unavailable(reason: impl Into<String>) -> Error {
+pub(super) fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable { reason: reason.into() }
 }
 
@@ -124,16 +124,9 @@ async fn ask_server(address: &str) -> Option<ServerInfo> {
     timeout(Duration::from_secs(1), ask).await.ok().flatten()
 }
 
-/// Makes the streams that are not there, and refuses those that are not as they should be.
-pub(super) async fn lay_out(context: &Context, options: &JetStreamOptions, layout: &Layout) -> Result<(), Error> {
-    // One more partition than configured would be of a journal that has more of them.
-    if find(context, &layout.stream(layout.partitions)).await?.is_some() {
-        return Err(unavailable(format!(
-            "the journal has more than the configured {} partitions; their number never changes",
-            layout.partitions
-        )));
-    }
-    let base = Config {
+/// What all streams of the journal have in common.
+pub(super) fn base(options: &JetStreamOptions) -> Config {
+    Config {
         retention: RetentionPolicy::Limits,
         discard: DiscardPolicy::New,
         storage: StorageType::File,
@@ -142,13 +135,17 @@ pub(super) async fn lay_out(context: &Context, options: &JetStreamOptions, layou
         deny_delete: true,
         duplicate_window: Duration::from_secs(120),
         ..Config::default()
-    };
+    }
+}
+
+/// Makes the streams that are not there, and refuses those that are not as they should be.
+pub(super) async fn lay_out(context: &Context, options: &JetStreamOptions, layout: &Layout) -> Result<(), Error> {
     for partition in 0..layout.partitions {
         let stream = Config {
             name: layout.stream(partition),
             description: Some(layout.describe(partition)),
             subjects: vec![layout.subjects(partition)],
-            ..base.clone()
+            ..base(options)
         };
         ensure(context, stream, options).await?;
     }
@@ -156,7 +153,7 @@ pub(super) async fn lay_out(context: &Context, options: &JetStreamOptions, layou
         name: layout.claims_stream(),
         description: Some("Hearth journal, parts that are too large for a message".into()),
         subjects: vec![layout.claims_subjects()],
-        ..base.clone()
+        ..base(options)
     };
     ensure(context, claims, options).await?;
     let probe = Config {
@@ -166,12 +163,12 @@ pub(super) async fn lay_out(context: &Context, options: &JetStreamOptions, layou
         discard: DiscardPolicy::Old,
         max_messages: 1,
         deny_delete: false,
-        ..base
+        ..base(options)
     };
     ensure(context, probe, options).await
 }
 
-async fn find(context: &Context, name: &str) -> Result<Option<Info>, Error> {
+pub(super) async fn find(context: &Context, name: &str) -> Result<Option<Info>, Error> {
     match context.get_stream(name).await {
         Ok(stream) => Ok(Some(stream.cached_info().clone())),
         Err(error) => match error.kind() {
@@ -182,7 +179,7 @@ async fn find(context: &Context, name: &str) -> Result<Option<Info>, Error> {
 }
 
 /// A cluster that has just started has no leader to make streams yet, so this is tried for a while.
-async fn ensure(context: &Context, config: Config, options: &JetStreamOptions) -> Result<(), Error> {
+pub(super) async fn ensure(context: &Context, config: Config, options: &JetStreamOptions) -> Result<(), Error> {
     let began = Instant::now();
     loop {
         match try_ensure(context, &config).await {

@@ -14,14 +14,18 @@ mod layout;
 mod publish;
 mod read;
 mod record;
+mod repartition;
+mod standing;
 #[cfg(test)]
 mod tests;
+mod users;
 
 use std::num::{NonZeroU8, NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::Context;
 use async_nats::jetstream::stream::Stream;
 use async_nats::{Client, HeaderMap};
 use async_trait::async_trait;
@@ -37,6 +41,8 @@ use crate::{Append, Error, HeadPage, HeadQuery, Journal, LogKey, Position, RunHe
 use follow::Follower;
 use layout::Layout;
 use publish::Refusal;
+pub use repartition::{Progress, Relocate, Repartitioned, cancel_repartition, repartition};
+use users::User;
 
 /// Where the servers are, how the journal lies on them, and what bounds it.
 #[derive(Debug, Clone)]
@@ -55,7 +61,8 @@ pub struct JetStreamOptions {
     /// The first token of every subject and stream, of the form of an id, so that several clusters can
     /// share servers.
     pub prefix: String,
-    /// Streams that share the logs. Fixed when the journal is made: another number is refused.
+    /// Streams that share the logs. Chosen when the journal is made, and changed by [`repartition`] only: another
+    /// number is refused.
     pub partitions: NonZeroU16,
     /// Copies of each stream. More than one needs servers of version 2.11 or newer.
     pub replicas: NonZeroU8,
@@ -109,6 +116,9 @@ struct Shared {
     followers: Vec<Follower>,
     admission: Admission,
     options: JetStreamOptions,
+    /// Answers who asks for those that use the journal, as long as this lives.
+    #[cfg_attr(not(test), allow(dead_code, reason = "held, not used"))]
+    user: User,
 }
 
 /// The streams and the connection to them.
@@ -122,6 +132,16 @@ struct Servers {
 }
 
 impl Servers {
+    async fn find(client: &Client, context: &Context, layout: Layout, answer_within: Duration) -> Result<Self, Error> {
+        let handle = async |name: String| {
+            let found = context.get_stream_no_info(&name).await;
+            found.map_err(|error| connect::unavailable(format!("stream {name}: {error}")))
+        };
+        let streams = try_join_all((0..layout.partitions).map(|partition| handle(layout.stream(partition)))).await?;
+        let claims = handle(layout.claims_stream()).await?;
+        Ok(Self { client: client.clone(), layout, streams, claims, answer_within })
+    }
+
     fn stream(&self, key: &LogKey) -> &Stream<()> {
         &self.streams[usize::from(self.layout.partition(key))]
     }
@@ -160,23 +180,23 @@ impl JetStreamJournal {
         let (client, connections) = connect::connect(&options).await?;
         connect::admit_servers(&client, usize::from(options.replicas.get())).await?;
         let context = connect::context(&client, options.answer_within);
-        let layout = Layout { prefix: options.prefix.clone(), partitions: options.partitions.get() };
+        // Before the look at what stands, so that who changes it meets an answer from here, or this a change.
+        let user = User::announce(&client, &options).await?;
+        let (standing, _) = standing::settle(&context, &options).await?;
+        standing.admit(options.partitions.get())?;
+        let layout = standing.layout(&options.prefix);
         connect::lay_out(&context, &options, &layout).await?;
-        let handle = async |name: String| {
-            let found = context.get_stream_no_info(&name).await;
-            found.map_err(|error| Error::Unavailable { reason: format!("stream {name}: {error}") })
-        };
-        let streams = try_join_all((0..layout.partitions).map(|partition| handle(layout.stream(partition)))).await?;
-        let claims = handle(layout.claims_stream()).await?;
-        let answer_within = options.answer_within;
-        let servers = Arc::new(Servers { client, layout, streams, claims, answer_within });
+        if standing::read(&context, &options.prefix).await?.0.as_ref() != Some(&standing) {
+            return Err(connect::unavailable("the journal's layout was changed during the start: start again"));
+        }
+        let servers = Arc::new(Servers::find(&client, &context, layout, options.answer_within).await?);
         let folder = options.cache_folder.clone();
         let index = tokio::task::spawn_blocking(move || HeadFile::create(&folder)).await;
         let index = Arc::new(index.map_err(|error| Error::Unavailable { reason: error.to_string() })??);
         let follow = |partition| Follower::start(servers.clone(), index.clone(), partition, connections.clone());
         let followers = (0..options.partitions.get()).map(follow).collect();
         let admission = Admission::new(options.queue_bytes, options.admission);
-        Ok(Self { shared: Arc::new(Shared { servers, index, followers, admission, options }) })
+        Ok(Self { shared: Arc::new(Shared { servers, index, followers, admission, options, user }) })
     }
 
     async fn catch_up(&self) -> Result<(), Error> {

@@ -71,7 +71,7 @@ impl Servers {
         self.publish_append(&key, draft).await
     }
 
-    async fn publish_append(&self, key: &LogKey, draft: Draft<'_>) -> Result<Position, Error> {
+    pub(super) async fn publish_append(&self, key: &LogKey, draft: Draft<'_>) -> Result<Position, Error> {
         let (subject, expected, append_id) = (draft.subject.to_owned(), draft.expected, draft.append_id);
         let (headers, payload) = draft.into_message();
         let deadline = Instant::now() + self.answer_within;
@@ -148,7 +148,7 @@ impl Servers {
 
     /// A frame up to this size is in its message. Half of what the servers take, since a read by way of
     /// the leader comes back as base64 within JSON.
-    fn inline_limit(&self) -> usize {
+    pub(super) fn inline_limit(&self) -> usize {
         const MOST: usize = 1024 * 1024;
         (self.client.max_payload() / 2).min(MOST)
     }

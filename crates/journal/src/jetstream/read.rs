@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use async_nats::{Message, StatusCode};
+use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
 use tokio::time::timeout;
@@ -20,9 +21,19 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 const SILENCE: Duration = Duration::from_secs(1);
 
 impl Servers {
+    pub(super) async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
+        let read = self.read_records(key, after, limit).await?;
+        Ok(read.into_iter().map(|(record, frame)| StoredFrame { position: record.position, frame }).collect())
+    }
+
     /// Every frame of the answer is one that the leader's last frame is built on: each message carries
     /// the position of the one before, so a copy that lags or has a gap is seen, and the leader asked.
-    pub(super) async fn read(&self, key: &LogKey, after: Position, limit: usize) -> Result<Vec<StoredFrame>, Error> {
+    pub(super) async fn read_records(
+        &self,
+        key: &LogKey,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<(Record, Bytes)>, Error> {
         let mut newest = self.newest(key).await?;
         loop {
             let Some(known) = newest else { return Ok(Vec::new()) };
@@ -46,7 +57,7 @@ impl Servers {
         newest: Record,
         after: Position,
         limit: usize,
-    ) -> Result<Vec<StoredFrame>, Error> {
+    ) -> Result<Vec<(Record, Bytes)>, Error> {
         let after = Position(after.0.max(newest.floor.0.saturating_sub(1)));
         if newest.position <= after || limit == 0 {
             return Ok(Vec::new());
@@ -62,7 +73,7 @@ impl Servers {
         for record in chain.records {
             let frame = self.bytes(&record.place(key), record.frame.clone()).await?;
             record.verify(key, &frame)?;
-            frames.push(StoredFrame { position: record.position, frame });
+            frames.push((record, frame));
         }
         Ok(frames)
     }

@@ -4,6 +4,7 @@ pub mod agents;
 pub mod completion;
 pub mod end;
 mod interrupt;
+pub mod journal;
 pub mod list;
 pub mod nodes;
 mod pages;

@@ -3,6 +3,7 @@
 mod broken;
 mod large;
 mod layout;
+mod repartition;
 mod server;
 mod suites;
 
