@@ -135,8 +135,11 @@ async fn a_journal_without_room_refuses_writes_clearly_and_reads_go_on() {
     }
     // The turn comes to its end, which there is no room for.
     eventually("its activation has given up", async || {
-        let text = apis[0].get("/metrics").await.text;
-        text.lines().any(|line| line == "hearth_stepped_down_total{reason=\"journal\"} 1").then_some(())
+        let mut texts = String::new();
+        for api in &apis {
+            texts += &api.get("/metrics").await.text;
+        }
+        texts.lines().any(|line| line == "hearth_stepped_down_total{reason=\"journal\"} 1").then_some(())
     })
     .await;
     assert_eq!(apis[2].poll_turn(&id, &turn).await["state"], "running");
