@@ -89,13 +89,13 @@ mod tests {
         let agent = read(
             "chat/medium.md",
             "---\ndescription: Talks\nprovider: acme\nmodel: m1\ntools: [Agent, mcp__sandbox__*]\n\
-             guardrails: {loop: {repeats: 3}}\nsandbox: {isolation: L2, limits: {cpu: 0.5}}\n---\n\nBe kind.\n",
+             guardrails: {}\nsandbox: {isolation: L2, limits: {cpu: 0.5}}\n---\n\nBe kind.\n",
         )
         .unwrap();
         assert_eq!(agent.name, "chat/medium");
         assert_eq!(agent.system_prompt, "Be kind.");
         assert!(agent.admits("mcp__sandbox__sandbox_exec"));
-        assert_eq!(agent.guardrails, Some(serde_json::json!({"loop": {"repeats": 3}})));
+        assert_eq!(agent.guardrails, Some(serde_json::json!({})));
     }
 
     #[test]
@@ -114,6 +114,7 @@ mod tests {
             ("a.md", "---\nname: b\n---\n", 2, "the file's name says \"a\""),
             ("a.md", "---\nmodel: x\ntools:\n  - Agent\n  - x*y\n---\n", 5, "`tools` is \"x*y\""),
             ("a.md", "---\nsystem_prompt: one\n---\ntwo\n", 2, "given twice"),
+            ("a.md", "---\nmodel: x\nguardrails: {loop: {repeats: 3}}\n---\n", 3, "does not enforce"),
             ("a.md", "---\nmodel: x\n", 1, "not ended"),
             ("a.js", "/*\ncode: x\n*/", 2, "the file itself"),
             ("a.js", "// hi\n/* Copyright */", 0, ""),

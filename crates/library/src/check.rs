@@ -48,6 +48,8 @@ pub fn check_skill_name(name: &str) -> Result<(), FieldFault> {
     }
 }
 
+const UNENFORCED: &str = "{}, or nothing: this version does not enforce what it would ask for";
+
 /// Checks a whole definition; all that is wrong, in the order of the fields.
 pub fn check(definition: &AgentDefinition) -> Result<(), Vec<FieldFault>> {
     let mut faults = Vec::new();
@@ -71,8 +73,13 @@ pub fn check(definition: &AgentDefinition) -> Result<(), Vec<FieldFault>> {
         ("acceptance", &definition.acceptance),
         ("failover", &definition.failover),
     ] {
-        if let Some(value) = value.as_ref().filter(|value| !value.is_object()) {
-            wrong(field, shorten(value), "an object");
+        match value.as_ref().map(Value::as_object) {
+            Some(None) => wrong(field, value.as_ref().map(shorten).unwrap_or_default(), "an object"),
+            // Nothing enforces it yet, and a definition must not promise what is not kept.
+            Some(Some(wishes)) if !wishes.is_empty() => {
+                wrong(field, value.as_ref().map(shorten).unwrap_or_default(), UNENFORCED);
+            }
+            _ => {}
         }
     }
     if let Some(Err(fault)) = definition.sandbox.as_ref().map(check_sandbox) {
@@ -151,6 +158,24 @@ mod tests {
         };
         let fields: Vec<_> = check(&definition).unwrap_err().into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["name", "tools", "skills", "max_iterations", "guardrails", "sandbox"]);
+    }
+
+    #[test]
+    fn what_nothing_enforces_is_refused_and_never_ignored() {
+        let wish = Some(serde_json::json!({ "loop": { "repeats": 3 } }));
+        let base = AgentDefinition { name: "a".to_owned(), ..AgentDefinition::default() };
+        for (field, definition) in [
+            ("guardrails", AgentDefinition { guardrails: wish.clone(), ..base.clone() }),
+            ("acceptance", AgentDefinition { acceptance: wish.clone(), ..base.clone() }),
+            ("failover", AgentDefinition { failover: wish.clone(), ..base.clone() }),
+        ] {
+            let faults = check(&definition).unwrap_err();
+            assert_eq!(faults.iter().map(|fault| fault.field).collect::<Vec<_>>(), [field]);
+            assert!(faults[0].to_string().contains("does not enforce"), "{}", faults[0]);
+        }
+        let empty = Some(serde_json::json!({}));
+        let nothing = AgentDefinition { guardrails: empty.clone(), acceptance: empty.clone(), failover: empty, ..base };
+        assert_eq!(check(&nothing), Ok(()));
     }
 
     #[test]

@@ -61,7 +61,6 @@ mod tests {
                 limits: Some(SandboxLimits { mem_mb: Some(512), ..SandboxLimits::default() }),
                 ..SandboxSpec::default()
             }),
-            guardrails: Some(json!({"loop": {"repeats": 3}})),
             ..AgentDefinition::default()
         }
     }
@@ -98,7 +97,6 @@ mod tests {
             ("sandbox", json!({"sandbox": {"isolation": "L1", "limits": {"mem_mb": 512}}})),
             ("sandbox", json!({"sandbox": {"isolation": "L2", "limits": {"mem_mb": 513}}})),
             ("sandbox", json!({"sandbox": {"isolation": "L2", "limits": {"mem_mb": 1}, "network": "egress"}})),
-            ("guardrails", json!({"guardrails": {}})),
         ] {
             let refusal = fork_agent(&source(), fields(widening.clone())).unwrap_err();
             assert_eq!(refusal.fault().code.as_str(), "tool_refused", "{widening}: {refusal}");
@@ -106,6 +104,14 @@ mod tests {
                 assert!(matches!(&refusal, Refusal::Widens { field: named, .. } if *named == field), "{refusal:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_holds_an_agent_back_stays_in_its_forks() {
+        let held = AgentDefinition { guardrails: Some(json!({"loop": {"repeats": 3}})), ..source() };
+        let refusal = check_narrower(&held, &AgentDefinition { guardrails: Some(json!({})), ..source() }).unwrap_err();
+        assert!(matches!(refusal, Refusal::Widens { field: "guardrails", .. }), "{refusal:?}");
+        assert!(check_narrower(&held, &held).is_ok() && check_narrower(&source(), &held).is_ok());
     }
 
     #[test]
