@@ -17,14 +17,14 @@ def expect(condition, what):
         raise SystemExit(f"FAILED: {what}")
 
 
-async def accepted(client, name, **arguments):
+async def accepted(client, name, /, **arguments):
     is_error, structured, text = await client.call(name, arguments)
     expect(not is_error, f"{name} was refused: {structured}")
     expect(json.loads(text) == structured, f"{name}: the text and the structured content differ")
     return structured
 
 
-async def refused(client, code, name, **arguments):
+async def refused(client, code, name, /, **arguments):
     is_error, structured, text = await client.call(name, arguments)
     expect(is_error, f"{name} was not refused: {structured}")
     expect(json.loads(text) == structured, f"{name}: the text and the structured content differ")

@@ -1,4 +1,4 @@
-"""The official Python SDK, major version 1, against a node. Arguments: URL, token."""
+"""The official Python SDK, major version 1. Arguments: URL, token, `node` or `replica`."""
 
 import asyncio
 import sys
@@ -7,6 +7,7 @@ import httpx
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
+import agents
 import checks
 
 
@@ -26,7 +27,17 @@ def http(token):
     return httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=httpx.Timeout(30, read=300))
 
 
-async def main(url, token):
+async def replica(url, token):
+    async with http(token) as client, streamable_http_client(url, http_client=client) as (read, write, session_id):
+        async with ClientSession(read, write) as session:
+            started = await session.initialize()
+            checks.expect(started.serverInfo.name == "hearth", f"initialize gave {started}")
+            checks.expect(session_id() is None, "a replica keeps no session")
+            await session.send_ping()
+            await agents.all_of(Client(session))
+
+
+async def node(url, token):
     async with http(token) as client, streamable_http_client(url, http_client=client) as (read, write, session_id):
         async with ClientSession(read, write) as session:
             started = await session.initialize()
@@ -50,6 +61,10 @@ async def main(url, token):
     async with http("wrong") as client:
         answer = await client.post(url, json={})
         checks.expect(answer.status_code == 401, f"a wrong token gave {answer.status_code}")
+
+
+async def main(url, token, member):
+    await {"node": node, "replica": replica}[member](url, token)
 
 
 asyncio.run(main(*sys.argv[1:]))

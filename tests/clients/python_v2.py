@@ -1,4 +1,4 @@
-"""The official Python SDK, major version 2, against a node, with and without sessions. Arguments: URL, token."""
+"""The official Python SDK, major version 2, with and without sessions. Arguments: URL, token, `node` or `replica`."""
 
 import asyncio
 import sys
@@ -7,6 +7,7 @@ import httpx2
 from mcp import Client as SdkClient
 from mcp.client.streamable_http import streamable_http_client
 
+import agents
 import checks
 
 
@@ -22,13 +23,14 @@ class Client:
         return result.is_error, result.structured_content, result.content[0].text
 
 
-async def main(url, token):
+async def main(url, token, member):
+    all_of = {"node": checks.all_of, "replica": agents.all_of}[member]
     # `legacy` shakes hands and has a session; the other two ask each time for itself.
     for mode in ["legacy", "auto", "2026-07-28"]:
         timeout = httpx2.Timeout(30, read=300)
         async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=timeout) as http:
             async with SdkClient(streamable_http_client(url, http_client=http), mode=mode) as client:
-                await checks.all_of(Client(client))
+                await all_of(Client(client))
         print(f"mode {mode}: ok")
 
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::{Events, Reply};
+use crate::{Events, Mcp, Reply};
 
 /// A caller: a base address and, mostly, a token.
 #[derive(Debug, Clone)]
@@ -33,6 +33,11 @@ impl Api {
 
     pub fn without_token(&self) -> Self {
         Self { token: None, ..self.clone() }
+    }
+
+    /// The same server and caller, over MCP.
+    pub fn mcp(&self) -> Mcp {
+        Mcp::new(&self.base, self.token.as_deref())
     }
 
     /// A request that can still be changed, for [`Api::finish`].

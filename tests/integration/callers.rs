@@ -28,6 +28,7 @@ async fn the_specification_names_the_paths_of_the_contract() {
         "/v1/runs/{id}/cancel",
         "/v1/runs/{id}/close",
         "/v1/sessions/{id}/messages",
+        "/v1/sessions/{id}/replay",
         "/v1/sessions/{id}/transcript",
         "/v1/_resident",
         "/v1/_resident/{id}",

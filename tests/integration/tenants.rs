@@ -65,6 +65,13 @@ async fn t37_anothers_id_answers_exactly_as_an_unknown_one_on_every_verb() {
     let (foreign_text, unknown_text) = (eve.get(&transcripts[0]).await, eve.get(&transcripts[1]).await);
     assert_eq!(foreign_text.text, unknown_text.text);
     foreign_text.refused(404, "not_found");
+    for (verb, body) in [("messages", json!({ "prompt": "x" })), ("replay", json!({ "agent": "mock" }))] {
+        let paths = [&session, "sess_unknown"].map(|id| format!("/v1/sessions/{id}/{verb}"));
+        let (foreign_text, unknown_text) =
+            (eve.post(&paths[0], body.clone()).await, eve.post(&paths[1], body.clone()).await);
+        assert_eq!(foreign_text.text, unknown_text.text, "{verb}");
+        foreign_text.refused(404, "not_found");
+    }
 
     let page = eve.get(&format!("/v1/runs?root_run_id={foreign}")).await.ok();
     assert_eq!(page["runs"], json!([]));

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use hearth_library::{Origin, Skill};
 use hearth_registry::NodeUsage;
 use hearth_types::{
-    AgentDefinition, Envelope, Isolation, ReplicaId, RunId, RunState, SandboxId, SessionId, Tenant, Timestamp,
-    TurnError, TurnId, TurnOutcome, Usage,
+    AgentDefinition, Envelope, Isolation, ReplicaId, RunId, RunState, SandboxId, SessionId, SnapshotId, Tenant,
+    Timestamp, TurnError, TurnId, TurnOutcome, Usage,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// An answer, and whether it is the first one of its key again (`Idempotent-Replay: true`).
@@ -134,6 +134,60 @@ pub struct Transcript {
     pub session_id: SessionId,
     pub messages: Vec<TranscriptMessage>,
     pub next_cursor: Option<String>,
+}
+
+/// Answer to a replay.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReplayAnswer {
+    pub session_id: SessionId,
+    /// Messages that the new session begins with.
+    pub events_copied: u64,
+    pub compressed: bool,
+}
+
+/// A snapshot as `GET /v1/snapshots` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotView {
+    pub snapshot_id: SnapshotId,
+    /// The run that was taken, with what was below it.
+    pub run_id: RunId,
+    pub agent: String,
+    pub tenant_id: Tenant,
+    pub subject: String,
+    pub created_at: Timestamp,
+    pub runs: u64,
+    pub size_bytes: u64,
+    pub sha256: String,
+    pub workspaces: Vec<String>,
+    /// What could not be taken along, in words.
+    pub left_out: Vec<String>,
+    /// It came in as a file.
+    pub imported: bool,
+}
+
+/// Answer to a resume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumeAnswer {
+    pub snapshot_id: SnapshotId,
+    /// The new root.
+    pub run_id: RunId,
+    pub session_id: SessionId,
+    pub state: RunState,
+    pub runs: Vec<ResumedRun>,
+    pub workspaces: Vec<ResumedWorkspace>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumedRun {
+    pub from: RunId,
+    pub run_id: RunId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumedWorkspace {
+    pub name: String,
+    /// `false`: there is one of this name, which stays as it is.
+    pub restored: bool,
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -115,12 +115,12 @@ fn caller_of(context: &CallContext) -> Caller {
     Caller { principal, run: Some(context.run.run_id.clone()), key: None, trace: context.trace.clone() }
 }
 
-fn to_json(value: impl serde::Serialize) -> Result<Value, Fault> {
+pub(crate) fn to_json(value: impl serde::Serialize) -> Result<Value, Fault> {
     serde_json::to_value(value).map_err(|error| Fault::internal(error.to_string()))
 }
 
 /// Why a spawned child has no text to return.
-fn failed(envelope: &Envelope) -> Fault {
+pub(crate) fn failed(envelope: &Envelope) -> Fault {
     let outcome = envelope.outcome.map_or("unknown", TurnOutcome::as_str);
     match &envelope.error {
         Some(error) => Fault::new(error.code, format!("the child's turn ended {outcome}: {}", error.message)),
@@ -133,6 +133,29 @@ fn failed(envelope: &Envelope) -> Fault {
             ),
         ),
     }
+}
+
+/// Runs several spawns, `width` at a time; the results in the order of the spawns.
+pub(crate) async fn in_order<F>(spawns: Vec<Spawn>, width: usize, spawn: impl Fn(usize, Spawn) -> F) -> Value
+where
+    F: Future<Output = Result<String, Fault>>,
+{
+    let running = spawns.into_iter().enumerate().map(|(index, wanted)| {
+        let agent = wanted.name.clone();
+        let spawned = spawn(index, wanted);
+        async move {
+            match spawned.await {
+                Ok(output) => json!({ "index": index, "agent": agent, "ok": true, "output": output }),
+                Err(fault) => {
+                    let error = fault.to_body()["error"].clone();
+                    json!({ "index": index, "agent": agent, "ok": false, "error": error })
+                }
+            }
+        }
+    });
+    let width = width.clamp(1, limits::PARALLEL_SPAWN_WIDTH);
+    let results: Vec<Value> = futures::stream::iter(running).buffered(width).collect().await;
+    json!({ "results": results })
 }
 
 impl Hearth {
@@ -187,19 +210,7 @@ impl Hearth {
 
     async fn parallel_spawn(&self, context: &CallContext, spawns: Vec<Spawn>) -> Result<Value, Fault> {
         let asked = context.run.agent.max_concurrent_children.map_or(limits::PARALLEL_SPAWN_WIDTH, |n| n as usize);
-        let width = asked.clamp(1, limits::PARALLEL_SPAWN_WIDTH);
-        let running = spawns.into_iter().enumerate().map(|(index, spawn)| async move {
-            let agent = spawn.name.clone();
-            match self.spawn(context, index, spawn).await {
-                Ok(output) => json!({ "index": index, "agent": agent, "ok": true, "output": output }),
-                Err(fault) => {
-                    let error = fault.to_body()["error"].clone();
-                    json!({ "index": index, "agent": agent, "ok": false, "error": error })
-                }
-            }
-        });
-        let results: Vec<Value> = futures::stream::iter(running).buffered(width).collect().await;
-        Ok(json!({ "results": results }))
+        Ok(in_order(spawns, asked, |index, spawn| self.spawn(context, index, spawn)).await)
     }
 
     /// A send whose turn is named by the call, so that a repeat after a crash finds it.

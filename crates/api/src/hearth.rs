@@ -9,7 +9,7 @@ use hearth_registry::SharedRegistry;
 use hearth_residency::Residents;
 use hearth_run_core::KeyUse;
 use hearth_sandbox::SharedSandboxes;
-use hearth_types::{AgentDefinition, Fault, FaultCode, Role, RunId, SharedClock, Tenant, derive_hex};
+use hearth_types::{AgentDefinition, Fault, FaultCode, Role, RunId, SessionId, SharedClock, Tenant, derive_hex};
 
 use crate::Caller;
 use crate::catalog::Catalogues;
@@ -81,7 +81,7 @@ impl Hearth {
         self.deps.journal.head(run_id).await.map_err(|error| hearth_residency::Error::from(error).into())
     }
 
-    async fn check_access(&self, caller: &Caller, run: &Identity) -> Result<(), Fault> {
+    pub(crate) async fn check_access(&self, caller: &Caller, run: &Identity) -> Result<(), Fault> {
         if let Some(calling) = &caller.run {
             return if self.descends(run, calling).await? { Ok(()) } else { Err(Fault::not_found()) };
         }
@@ -150,6 +150,10 @@ impl Hearth {
 
 pub(crate) fn parse_run_id(field: &str, text: &str) -> Result<RunId, Fault> {
     RunId::parse(text).map_err(|error| Fault::invalid(field, text, &error.to_string()))
+}
+
+pub(crate) fn parse_session_id(text: &str) -> Result<SessionId, Fault> {
+    SessionId::parse(text).map_err(|error| Fault::invalid("session_id", text, &error.to_string()))
 }
 
 /// Names a definition by its content.

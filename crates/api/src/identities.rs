@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hearth_journal::RunHead;
+use hearth_run_core::RunSpec;
 use hearth_types::{RunId, Tenant};
 
 /// What the access to a run is judged by.
@@ -22,6 +23,17 @@ impl From<&RunHead> for Identity {
             tenant: head.tenant.clone(),
             subject: head.subject.clone(),
             parent: head.parent_run_id.clone(),
+        }
+    }
+}
+
+impl Identity {
+    pub(crate) fn of(spec: &RunSpec) -> Self {
+        Self {
+            run_id: spec.run_id.clone(),
+            tenant: spec.tenant.clone(),
+            subject: spec.subject.clone(),
+            parent: spec.parent.as_ref().map(|parent| parent.run_id.clone()),
         }
     }
 }

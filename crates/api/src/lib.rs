@@ -3,6 +3,7 @@
 //! Nothing here knows HTTP, gRPC or MCP, and nothing decides what a command does to a run: that is
 //! `run-core`'s, by the run's own activation.
 
+mod agent_calls;
 mod answers;
 mod catalog;
 mod check;
@@ -15,18 +16,21 @@ mod liveness;
 mod members;
 mod nodes;
 mod overrides;
+mod replay;
 mod requests;
 mod residents;
 mod runs;
 mod sessions;
+mod snapshots;
 mod start;
 mod stream;
 mod transcript;
 mod workspaces;
 
 pub use answers::{
-    AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, NodeView, ReplicaView, ResidentView,
-    RunAnswer, RunView, SkillView, StreamEvent, Transcript, TranscriptMessage,
+    AgentView, Answer, CancelAnswer, CloseAnswer, InputAnswer, LastTurn, Listing, NodeView, ReplayAnswer, ReplicaView,
+    ResidentView, ResumeAnswer, ResumedRun, ResumedWorkspace, RunAnswer, RunView, SkillView, SnapshotView, StreamEvent,
+    Transcript, TranscriptMessage,
 };
 pub use catalog::{AgentOverrides, CloneAgent, SkillOverrides};
 pub use delegate::AgentTool;
@@ -34,8 +38,10 @@ pub use hearth::{Deps, Hearth, Options};
 pub use liveness::JournalLiveness;
 pub use overrides::{OverrideView, SandboxOverride};
 pub use requests::{
-    Caller, Cancel, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll, Send, SessionMessage,
+    Caller, Cancel, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll, ReplaySession, Send,
+    SessionMessage, TakeSnapshot,
 };
+pub use snapshots::SnapshotStream;
 
 /// Where a stream starts.
 #[derive(Debug, Clone, Copy, Default)]

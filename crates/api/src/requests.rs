@@ -103,6 +103,24 @@ pub struct SessionMessage {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub struct ReplaySession {
+    /// Goes on with the conversation.
+    pub agent: String,
+    /// Carries what was asked and answered alone, and cuts long texts.
+    #[serde(default)]
+    pub compress: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakeSnapshot {
+    /// Takes the durable workspaces of the tree's sessions along.
+    #[serde(default)]
+    pub workspaces: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ListRuns {
     pub state: Option<RunState>,
     pub agent: Option<String>,

@@ -5,9 +5,10 @@ use std::time::Duration;
 use hearth_journal::{HeadQuery, RunHead};
 use hearth_residency::Accepted;
 use hearth_run_core::{Accept, HeadBody};
-use hearth_types::{Envelope, Fault, InputMode, RunId, SessionId, TurnId};
+use hearth_types::{Envelope, Fault, InputMode, RunId, TurnId};
 
 use crate::answers::{Answer, InputAnswer, LastTurn, Listing, RunAnswer, RunView};
+use crate::hearth::parse_session_id;
 use crate::start::{Begun, Wishes};
 use crate::{Caller, CreateRun, Hearth, Input, ListRuns, check, cursor};
 
@@ -33,12 +34,7 @@ impl Hearth {
         check::metadata(request.metadata.as_ref())?;
         check::sandbox(request.isolation, request.sandbox.as_ref())?;
         let turn_timeout = check::seconds("run_timeout_seconds", request.run_timeout_seconds)?;
-        let session_id = match &request.session_id {
-            None => None,
-            Some(text) => {
-                Some(SessionId::parse(text).map_err(|error| Fault::invalid("session_id", text, &error.to_string()))?)
-            }
-        };
+        let session_id = request.session_id.as_deref().map(parse_session_id).transpose()?;
         let key = Self::key_use(caller);
         if let Some(begun) = self.begun_before(key.as_ref()).await? {
             return Ok(begun);

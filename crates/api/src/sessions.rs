@@ -7,60 +7,45 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, LogKey, Position, RunHead};
-use hearth_residency::{Created, Error};
-use hearth_run_core::{KeyResult, KeyUse, Run, RunSpec};
+use hearth_residency::{Created, Entry, Error, Joined, Members, members};
+use hearth_run_core::{KeyResult, KeyUse, RunSpec};
 use hearth_types::{Fault, FaultCode, InputMode, RunId, SessionId, Tenant, TurnId};
-use serde::{Deserialize, Serialize};
 
 use crate::answers::{Answer, RunAnswer, Transcript};
+use crate::hearth::parse_session_id;
+use crate::identities::Identity;
 use crate::start::{Begun, Wishes};
 use crate::{Caller, Hearth, Page, SessionMessage, check, cursor, transcript};
 
-/// Runs of a session that are looked at; a longer history is read from its end.
-const MAX_RUNS: usize = 10_000;
 /// Tries to join a session that others join at the same time.
 const JOIN_TRIES: usize = 8;
 
-#[derive(Debug, Serialize, Deserialize)]
-struct Joined {
-    v: u32,
-    run_id: RunId,
-    /// The key that the run is begun with: who repeats it finds the run, whatever became of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    key: Option<KeyUse>,
-}
-
-/// The runs of a session, oldest first, and the position of its log.
-struct Members {
-    runs: Vec<RunId>,
-    /// The key of the newest.
-    last_key: Option<KeyUse>,
-    position: Position,
+/// A session that the caller may act on.
+pub(crate) struct Found {
+    pub session_id: SessionId,
+    pub tenant: Tenant,
+    pub members: Members,
+    /// The row of its newest run. None: it carries on another one's conversation, and nobody has gone on yet.
+    pub newest: Option<RunHead>,
 }
 
 impl Hearth {
-    async fn members(&self, tenant: &Tenant, session_id: &SessionId) -> Result<Members, Fault> {
+    pub(crate) async fn append_to_session(
+        &self,
+        (tenant, session_id): (&Tenant, &SessionId),
+        expected: Position,
+        append_id: String,
+        entry: &Entry,
+    ) -> Result<Result<(), JournalError>, Fault> {
+        let frame = serde_json::to_vec(entry).map_err(|error| Fault::internal(error.to_string()))?;
         let key = LogKey::Session(tenant.clone(), session_id.clone());
-        let frames = self.deps.journal.read(&key, Position(0), MAX_RUNS).await.map_err(Error::from)?;
-        let position = frames.last().map(|frame| frame.position).unwrap_or_default();
-        let mut runs = Vec::with_capacity(frames.len() + 1);
-        let first =
-            session_id.as_str().strip_prefix("sess_").and_then(|tail| RunId::parse(&format!("run_{tail}")).ok());
-        if let Some(first) = first
-            && let Some(head) = self.head(&first).await?
-            && head.tenant == *tenant
-            && head.session_id == *session_id
-        {
-            runs.push(first);
+        let append = Append { key, expected, append_id, frame: Bytes::from(frame), head: None, floor: Position(0) };
+        match self.deps.journal.append(append).await {
+            Ok(_) => Ok(Ok(())),
+            // Somebody was faster, or may have been: the log says who.
+            Err(error @ (JournalError::Fenced { .. } | JournalError::Unknown { .. })) => Ok(Err(error)),
+            Err(error) => Err(Error::from(error).into()),
         }
-        let mut last_key = None;
-        for frame in frames {
-            let joined: Joined = serde_json::from_slice(&frame.frame)
-                .map_err(|error| Fault::internal(format!("the log of a session is damaged: {error}")))?;
-            runs.push(joined.run_id);
-            last_key = joined.key;
-        }
-        Ok(Members { runs, last_key, position })
     }
 
     /// Makes `spec`'s run the newest of the session. Refused while another run of it is live.
@@ -71,27 +56,20 @@ impl Hearth {
         spec: &RunSpec,
     ) -> Result<(), Fault> {
         for _ in 0..JOIN_TRIES {
-            let members = self.members(&spec.tenant, session_id).await?;
+            let members = members(&*self.deps.journal, &spec.tenant, session_id).await?;
             if members.runs.last() == Some(&spec.run_id) {
                 return Ok(());
             }
-            if let Some(last) = members.runs.last() {
-                self.refuse_if_live(caller, last, members.last_key, spec).await?;
+            match (members.runs.last(), &members.carried) {
+                (Some(last), _) => self.refuse_if_live(caller, last, members.last_key, spec).await?,
+                (None, Some(carried)) => self.check_access(caller, &Identity::of(&carried.spec)).await?,
+                (None, None) => {}
             }
-            let joined = Joined { v: 1, run_id: spec.run_id.clone(), key: spec.key.clone() };
-            let frame = serde_json::to_vec(&joined).map_err(|error| Fault::internal(error.to_string()))?;
-            let append = Append {
-                key: LogKey::Session(spec.tenant.clone(), session_id.clone()),
-                expected: members.position,
-                append_id: format!("join.{}", spec.run_id),
-                frame: Bytes::from(frame),
-                head: None,
-                floor: Position(0),
-            };
-            match self.deps.journal.append(append).await {
-                Ok(_) => return Ok(()),
-                Err(JournalError::Fenced { .. } | JournalError::Unknown { .. }) => {}
-                Err(error) => return Err(Error::from(error).into()),
+            let entry = Entry::Joined(Joined { v: 1, run_id: spec.run_id.clone(), key: spec.key.clone() });
+            let append_id = format!("join.{}", spec.run_id);
+            let log = (&spec.tenant, session_id);
+            if self.append_to_session(log, members.position, append_id, &entry).await?.is_ok() {
+                return Ok(());
             }
         }
         Err(Fault::new(FaultCode::Conflict, "others join this session at the same time; try again"))
@@ -139,40 +117,53 @@ impl Hearth {
     ) -> Result<Answer<RunAnswer>, Fault> {
         check::prompt("prompt", &request.prompt)?;
         let wait = check::wait("wait_ms", request.wait_ms)?;
-        let (session_id, members, head) = self.session_for(caller, session).await?;
-        let begun = match self.message_before(caller, &members).await? {
+        let found = self.session_for(caller, session).await?;
+        let begun = match self.message_before(caller, &found.members.runs).await? {
             Some(begun) => begun,
-            None => self.deliver(caller, &session_id, &head, request).await?,
+            None => self.deliver(caller, &found, request).await?,
         };
         let envelope = self.await_for(&begun.run_id, &begun.turn_id, wait).await?;
         self.run_answer(begun, envelope).await
     }
 
-    /// The session's runs and the row of the newest, if the caller may act on it.
-    async fn session_for(&self, caller: &Caller, session: &str) -> Result<(SessionId, Vec<RunId>, RunHead), Fault> {
-        let session_id =
-            SessionId::parse(session).map_err(|error| Fault::invalid("session_id", session, &error.to_string()))?;
-        let mut members = self.members(&caller.principal.tenant, &session_id).await?.runs;
-        if members.is_empty() && caller.principal.role == hearth_types::Role::Admin {
-            // An admin acts on every tenant; the run that the id leads to names the tenant.
-            members = self.members_of_any_tenant(&session_id).await?;
+    /// The session, if the caller may act on its newest run.
+    pub(crate) async fn session_for(&self, caller: &Caller, session: &str) -> Result<Found, Fault> {
+        let session_id = parse_session_id(session)?;
+        let mut tenant = caller.principal.tenant.clone();
+        let mut members = members(&*self.deps.journal, &tenant, &session_id).await?;
+        if members.are_none()
+            && caller.principal.role == hearth_types::Role::Admin
+            && let Some(other) = self.tenant_of(&session_id).await?
+        {
+            members = hearth_residency::members(&*self.deps.journal, &other, &session_id).await?;
+            tenant = other;
         }
-        for run_id in members.iter().rev() {
+        for run_id in members.runs.iter().rev() {
             if self.head(run_id).await?.is_some() {
-                let head = self.run_for(caller, run_id.as_str()).await?;
-                return Ok((session_id, members, head));
+                let newest = Some(self.run_for(caller, run_id.as_str()).await?);
+                return Ok(Found { session_id, tenant, members, newest });
             }
         }
-        Err(Fault::not_found())
+        let Some(carried) = &members.carried else { return Err(Fault::not_found()) };
+        self.check_access(caller, &Identity::of(&carried.spec)).await?;
+        Ok(Found { session_id, tenant, members, newest: None })
     }
 
-    async fn members_of_any_tenant(&self, session_id: &SessionId) -> Result<Vec<RunId>, Fault> {
-        let tail = session_id.as_str().strip_prefix("sess_").unwrap_or_default();
-        let Ok(first) = RunId::parse(&format!("run_{tail}")) else { return Ok(Vec::new()) };
-        match self.head(&first).await? {
-            Some(head) => Ok(self.members(&head.tenant, session_id).await?.runs),
-            None => Ok(Vec::new()),
+    /// An admin acts on every tenant; the run that the id leads to names the tenant.
+    async fn tenant_of(&self, session_id: &SessionId) -> Result<Option<Tenant>, Fault> {
+        self.tenant_of_tail(session_id.as_str().strip_prefix("sess_").unwrap_or_default()).await
+    }
+
+    /// Whose an id is that ends as the id of a run.
+    pub(crate) async fn tenant_of_tail(&self, tail: &str) -> Result<Option<Tenant>, Fault> {
+        for tail in [tail, tail.split_once('_').map_or("", |(_, tail)| tail)] {
+            if let Ok(run) = RunId::parse(&format!("run_{tail}"))
+                && let Some(head) = self.head(&run).await?
+            {
+                return Ok(Some(head.tenant));
+            }
         }
+        Ok(None)
     }
 
     /// What this key did before: it began a run, or was an input to one of the last runs.
@@ -195,34 +186,38 @@ impl Hearth {
         Ok(None)
     }
 
-    async fn deliver(
-        &self,
-        caller: &Caller,
-        session_id: &SessionId,
-        head: &RunHead,
-        request: SessionMessage,
-    ) -> Result<Begun, Fault> {
-        let (last, _) = self.residents().look(&head.run_id).await?;
-        let agent_name = request.agent.as_deref().unwrap_or(&last.spec.agent.name);
-        if !last.state.is_final() {
-            if agent_name != last.spec.agent.name {
-                return Err(Fault::new(
-                    FaultCode::Conflict,
-                    "the session's live run is of another agent; leave `agent` out, or close that run first",
-                ));
-            }
-            match self.accept(caller, &head.run_id, request.prompt.clone(), InputMode::Queue, Duration::ZERO).await {
-                Ok((accepted, _)) => {
-                    let replayed = accepted.replayed;
-                    return Ok(Begun { run_id: head.run_id.clone(), turn_id: accepted.turn_id, replayed });
+    async fn deliver(&self, caller: &Caller, found: &Found, request: SessionMessage) -> Result<Begun, Fault> {
+        let spec = match (&found.newest, &found.members.carried) {
+            (Some(head), _) => {
+                let (last, _) = self.residents().look(&head.run_id).await?;
+                let agent_name = request.agent.as_deref().unwrap_or(&last.spec.agent.name);
+                if !last.state.is_final() {
+                    if agent_name != last.spec.agent.name {
+                        return Err(Fault::new(
+                            FaultCode::Conflict,
+                            "the session's live run is of another agent; leave `agent` out, or close that run first",
+                        ));
+                    }
+                    let prompt = request.prompt.clone();
+                    match self.accept(caller, &head.run_id, prompt, InputMode::Queue, Duration::ZERO).await {
+                        Ok((accepted, _)) => {
+                            let replayed = accepted.replayed;
+                            return Ok(Begun { run_id: head.run_id.clone(), turn_id: accepted.turn_id, replayed });
+                        }
+                        Err(fault) if fault.code == FaultCode::RunEnded => {}
+                        Err(fault) => return Err(fault),
+                    }
+                    self.residents().await_end(&head.run_id).await?;
                 }
-                Err(fault) if fault.code == FaultCode::RunEnded => {}
-                Err(fault) => return Err(fault),
+                self.next_spec(caller, &found.session_id, &last.spec, agent_name).await?
             }
-            self.residents().await_end(&head.run_id).await?;
-        }
-        let spec = self.next_spec(caller, session_id, &last, agent_name).await?;
-        self.join_session(caller, session_id, &spec).await?;
+            (None, Some(carried)) => {
+                let agent_name = request.agent.as_deref().unwrap_or(&carried.agent);
+                self.next_spec(caller, &found.session_id, &carried.spec, agent_name).await?
+            }
+            (None, None) => return Err(Fault::not_found()),
+        };
+        self.join_session(caller, &found.session_id, &spec).await?;
         self.begin(spec, request.prompt).await
     }
 
@@ -230,43 +225,43 @@ impl Hearth {
         &self,
         caller: &Caller,
         session_id: &SessionId,
-        last: &Run,
+        last: &RunSpec,
         agent_name: &str,
     ) -> Result<RunSpec, Fault> {
-        let agent = self.agent(&last.spec.tenant, agent_name, None).await?;
+        let agent = self.agent(&last.tenant, agent_name, None).await?;
         let wishes = Wishes {
             session_id: Some(session_id.clone()),
-            interactive: last.spec.interactive,
-            user_id: last.spec.user_id.clone(),
-            metadata: last.spec.metadata.clone(),
-            isolation: last.spec.isolation,
-            sandbox: last.spec.sandbox.clone(),
-            turn_timeout: last.spec.turn_timeout_ms.map(std::time::Duration::from_millis),
+            interactive: last.interactive,
+            user_id: last.user_id.clone(),
+            metadata: last.metadata.clone(),
+            isolation: last.isolation,
+            sandbox: last.sandbox.clone(),
+            turn_timeout: last.turn_timeout_ms.map(std::time::Duration::from_millis),
             idle_ttl: None,
         };
         let key = Self::key_use(caller);
         let mut spec = self.root_spec(caller, Self::new_run_id(key.as_ref()), agent, wishes);
-        spec.tenant.clone_from(&last.spec.tenant);
-        spec.subject.clone_from(&last.spec.subject);
+        spec.tenant.clone_from(&last.tenant);
+        spec.subject.clone_from(&last.subject);
         Ok(spec)
     }
 
     pub async fn transcript(&self, caller: &Caller, session: &str, page: Page) -> Result<Transcript, Fault> {
         let limit = check::page_limit(page.limit)? as usize;
         let skip = cursor::decode_offset(page.cursor.as_deref())?;
-        let (session_id, members, _) = self.session_for(caller, session).await?;
+        let found = self.session_for(caller, session).await?;
         // One more than is shown, to know whether there are more.
         let mut pages = transcript::Pages::new(skip, limit + 1);
-        for run_id in members {
+        for part in found.members.parts() {
             if pages.are_full() {
                 break;
             }
-            pages.read(&*self.deps.journal, &run_id).await?;
+            pages.read(&*self.deps.journal, &part).await?;
         }
         let mut messages = pages.messages;
         let more = messages.len() > limit;
         messages.truncate(limit);
         let next_cursor = more.then(|| cursor::encode_offset(skip + limit));
-        Ok(Transcript { session_id, messages, next_cursor })
+        Ok(Transcript { session_id: found.session_id, messages, next_cursor })
     }
 }

@@ -7,7 +7,7 @@ use crate::answers::Listing;
 use crate::{Caller, Hearth, Page, check, cursor};
 
 impl Hearth {
-    fn workspaces(&self) -> Result<&dyn Workspaces, Fault> {
+    pub(crate) fn workspaces(&self) -> Result<&dyn Workspaces, Fault> {
         self.deps.sandboxes.workspaces().ok_or_else(|| Fault::unavailable("no workspaces can be reached from here"))
     }
 

@@ -15,4 +15,5 @@ pub use agent_tool::{AgentOp, Cancel, Close, Delegate, Open, Poll, Send, Spawn};
 pub use drive::{Engine, Stopped, ToolAck, TurnPort, TurnStart};
 pub use live::LiveOutput;
 pub use sandbox_tool::check_override;
-pub use tools::{CallContext, Tools};
+pub use schemas::agent_tool;
+pub use tools::{CallContext, Tools, call_name};

@@ -24,7 +24,8 @@ static ALL: LazyLock<Vec<ToolSchema>> = LazyLock::new(|| {
     std::iter::once(agent_tool()).chain(sandbox).collect()
 });
 
-fn agent_tool() -> ToolSchema {
+/// The `Agent` tool.
+pub fn agent_tool() -> ToolSchema {
     let text = json!({ "type": "string" });
     let whole = json!({ "type": "integer", "minimum": 0 });
     let spawn = json!({

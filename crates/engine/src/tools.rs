@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hearth_run_core::RunSpec;
 use hearth_sandbox::{Caller, ExecArgs, KillArgs, OpenArgs, SharedSandboxes};
-use hearth_types::{ExecId, Fault, FaultCode, ToolCall, ToolOutput, TraceContext, TurnId, derive_hex};
+use hearth_types::{CallId, ExecId, Fault, FaultCode, RunId, ToolCall, ToolOutput, TraceContext, TurnId, derive_hex};
 use serde_json::Value;
 
 use crate::agent_tool::{AgentOp, Delegate};
@@ -26,7 +26,7 @@ pub struct CallContext {
 impl CallContext {
     /// Names this call for ever: the same after every crash.
     pub fn derive(&self, purpose: &str) -> String {
-        derive_hex(&[purpose, self.run.run_id.as_str(), self.turn_id.as_str(), self.call.id.as_str()])
+        call_name(purpose, &self.run.run_id, &self.turn_id, &self.call.id)
     }
 
     fn exec_id(&self) -> Option<ExecId> {
@@ -42,6 +42,11 @@ impl CallContext {
             ..Caller::default()
         }
     }
+}
+
+/// The name of a tool call for a purpose.
+pub fn call_name(purpose: &str, run: &RunId, turn: &TurnId, call: &CallId) -> String {
+    derive_hex(&[purpose, run.as_str(), turn.as_str(), call.as_str()])
 }
 
 /// Runs tool calls. Cheap to clone.

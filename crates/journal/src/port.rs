@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hearth_types::{RunId, SessionId, Tenant, Timestamp};
+use hearth_types::{RunId, SessionId, SnapshotId, Tenant, Timestamp};
 
 use crate::{Error, HeadPage, HeadQuery, RunHead};
 
@@ -20,6 +20,10 @@ pub enum LogKey {
     Catalog(Tenant),
     /// What is still asked for of the frames that were removed from a run's log.
     History(RunId),
+    /// Which snapshots a tenant has.
+    Snapshots(Tenant),
+    /// The records of one snapshot.
+    Snapshot(Tenant, SnapshotId),
 }
 
 impl fmt::Display for LogKey {
@@ -29,6 +33,8 @@ impl fmt::Display for LogKey {
             Self::Session(tenant, session) => write!(f, "session/{tenant}/{session}"),
             Self::Catalog(tenant) => write!(f, "catalog/{tenant}"),
             Self::History(run) => write!(f, "history/{run}"),
+            Self::Snapshots(tenant) => write!(f, "snapshots/{tenant}"),
+            Self::Snapshot(tenant, snapshot) => write!(f, "snapshot/{tenant}/{snapshot}"),
         }
     }
 }

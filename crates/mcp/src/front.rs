@@ -40,10 +40,8 @@ pub struct Options {
     pub version: &'static str,
     /// What a model is told of the tools as a whole.
     pub instructions: &'static str,
-    /// Sessions at once, of all clients.
-    pub max_sessions: usize,
-    /// How long a session lives without a request or an open stream.
-    pub session_idle: Duration,
+    /// None: each request stands for itself, and any server of the same tools may answer it.
+    pub sessions: Option<SessionOptions>,
     /// Requests at once, and calls under way.
     pub max_requests: usize,
     pub max_body_bytes: usize,
@@ -51,8 +49,17 @@ pub struct Options {
     pub max_body_memory: usize,
 }
 
+/// The bounds of MCP sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionOptions {
+    /// At once, of all clients.
+    pub max: usize,
+    /// How long a session lives without a request or an open stream.
+    pub idle: Duration,
+}
+
 struct Front {
-    sessions: Arc<Sessions>,
+    sessions: Option<Arc<Sessions>>,
     requests: Arc<Semaphore>,
     /// Streams that stay open take no place from requests: most clients hold one for as long as they live.
     streams: Arc<Semaphore>,
@@ -76,6 +83,7 @@ pub fn router<T: Toolbox>(
     let manager = Arc::new(manager);
     // The layer in front checks tokens, and names where there are none.
     let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(options.sessions.is_some())
         .disable_allowed_hosts()
         .disable_allowed_origins()
         // Where there is no session to take a stream up again, an answer in one piece: some clients bound
@@ -87,12 +95,16 @@ pub fn router<T: Toolbox>(
     let made = options.clone();
     let handler = move || Ok(Handler { toolbox: toolbox.clone(), options: made.clone(), calls: calls.clone() });
     let service = StreamableHttpService::new(handler, manager.clone(), config);
-    let sessions = Sessions::new(options.max_sessions, options.session_idle);
-    drop(hearth_telemetry::task::spawn("mcp-sessions", expire(sessions.clone(), manager, end.clone())));
+    let sessions = options.sessions.map(|bounds| Sessions::new(bounds.max, bounds.idle));
+    if let Some(sessions) = &sessions {
+        drop(hearth_telemetry::task::spawn("mcp-sessions", expire(sessions.clone(), manager, end.clone())));
+    }
+    let streams =
+        options.sessions.map_or(options.max_requests, |bounds| bounds.max.saturating_mul(STREAMS_PER_SESSION));
     let front = Front {
         sessions,
         requests: Arc::new(Semaphore::new(options.max_requests)),
-        streams: Arc::new(Semaphore::new(options.max_sessions.saturating_mul(STREAMS_PER_SESSION))),
+        streams: Arc::new(Semaphore::new(streams)),
         memory: Arc::new(Semaphore::new(options.max_body_memory / PIECE)),
         max_body_bytes: options.max_body_bytes,
         stop,
@@ -137,16 +149,18 @@ async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) ->
         Err(fault) => return refuse(&fault),
     };
     let response = next.run(request).await;
-    if let Some(begun) = session_of(response.headers()).filter(|_| named.is_none()) {
-        match place.or_else(|| front.sessions.reserve(&owner)) {
+    if let Some(sessions) = &front.sessions
+        && let Some(begun) = session_of(response.headers()).filter(|_| named.is_none())
+    {
+        match place.or_else(|| sessions.reserve(&owner)) {
             Some(place) => place.fill(&begun, &owner),
-            None => front.sessions.end(begun),
+            None => sessions.end(begun),
         }
     }
-    if let Some(named) = named
+    if let (Some(sessions), Some(named)) = (&front.sessions, named)
         && (response.status() == StatusCode::NOT_FOUND || (method == Method::DELETE && response.status().is_success()))
     {
-        front.sessions.forget(&named);
+        sessions.forget(&named);
     }
     let response = told(response, is_json).await;
     let stop = (method == Method::GET).then(|| front.stop.clone());
@@ -174,20 +188,21 @@ impl Front {
             0 => None,
             pieces => Some(self.memory.clone().try_acquire_many_owned(pieces).map_err(|_| full())?),
         };
-        let session = match named {
-            None => None,
-            Some(id) => Some(self.sessions.begin(id, owner).ok_or_else(unknown_session)?),
+        let session = match (named, &self.sessions) {
+            (Some(id), Some(sessions)) => Some(sessions.begin(id, owner).ok_or_else(unknown_session)?),
+            _ => None,
         };
         Ok(Held { _place: place, _memory: memory, _session: session })
     }
 
     /// A place where the request may begin a session: a handshake names none, and no newer version.
     fn place(&self, request: &Request, named: Option<&str>, owner: &Owner) -> Result<Option<Place>, Fault> {
+        let Some(sessions) = &self.sessions else { return Ok(None) };
         let version = request.headers().get(VERSION_HEADER).and_then(|value| value.to_str().ok());
         if named.is_some() || *request.method() != Method::POST || version.is_some_and(|v| v >= WITHOUT_SESSIONS) {
             return Ok(None);
         }
-        self.sessions.reserve(owner).map(Some).ok_or_else(|| {
+        sessions.reserve(owner).map(Some).ok_or_else(|| {
             REFUSED.with_label_values(&["sessions"]).inc();
             Fault::unavailable("this server has as many MCP sessions as it takes; end one with DELETE, or try later")
         })

@@ -10,7 +10,7 @@ mod metrics;
 mod sessions;
 mod toolbox;
 
-pub use front::{Options, refuse, router};
+pub use front::{Options, SessionOptions, refuse, router};
 pub use toolbox::{Owner, Toolbox};
 
 pub use rmcp::model::{Tool, ToolAnnotations};

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::actor::{Message, State};
 use crate::residents::{Created, Residents};
 use crate::turn_port::ActorPort;
-use crate::{Error, history, metrics};
+use crate::{Error, metrics, session};
 
 /// Pause between tries of something that must happen in the end, doubled up to the largest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -76,7 +76,7 @@ fn start_turn(state: &mut State, myself: &ActorRef<Message>, turn_id: &TurnId) {
     let driver = hearth_telemetry::task::spawn("turn", async move {
         let engine = inner.engine();
         let history = if engine.needs_history(&spec) {
-            history::conversation(&*inner.journal, &spec.run_id).await.unwrap_or_else(|error| {
+            session::conversation(&*inner.journal, &spec).await.unwrap_or_else(|error| {
                 tracing::warn!(%error, "a conversation could not be read; the turn starts without it");
                 Vec::new()
             })

@@ -13,24 +13,25 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::log::{READ_BATCH, decode};
+use crate::session::{Part, compressed};
 
 /// Pages of a history that one read asks for.
 const PAGES: usize = 16;
 /// A page is full at so many bytes of frames that it takes the place of.
-const PAGE_BYTES: usize = 512 * 1024;
+pub(crate) const PAGE_BYTES: usize = 512 * 1024;
 
 /// The events of many frames that readers still ask for.
-#[derive(Debug, Serialize, Deserialize)]
-struct Page {
-    v: u32,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Page {
+    pub v: u32,
     /// The events that it stands for, whether it holds them or not.
-    first: Seq,
-    through: Seq,
-    events: Vec<Recorded>,
+    pub first: Seq,
+    pub through: Seq,
+    pub events: Vec<Recorded>,
 }
 
 impl Page {
-    fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn decode(run_id: &RunId, bytes: &[u8]) -> Result<Self, Error> {
         let damaged = |error| Error::Fold { run: run_id.to_string(), source: FrameError::Malformed(error) };
         let page: Self = hearth_types::from_own_json(bytes).map_err(damaged)?;
         if page.first > page.through || page.through.0 > u64::MAX >> 1 {
@@ -172,7 +173,12 @@ pub(crate) async fn extend(journal: &dyn Journal, run_id: &RunId, end: Position)
     Ok(())
 }
 
-async fn append(journal: &dyn Journal, key: &LogKey, last: Position, page: &Page) -> Result<Position, Error> {
+pub(crate) async fn append(
+    journal: &dyn Journal,
+    key: &LogKey,
+    last: Position,
+    page: &Page,
+) -> Result<Position, Error> {
     let encoded = serde_json::to_vec(page)
         .map_err(|error| Error::Fold { run: key.to_string(), source: FrameError::Malformed(error) })?;
     let append = Append {
@@ -226,33 +232,49 @@ pub async fn ended_turn(journal: &dyn Journal, run: &Run, turn_id: &TurnId) -> R
     })
 }
 
-/// The conversation of a run before its current turn, for models that need it.
-pub async fn conversation(journal: &dyn Journal, run_id: &RunId) -> Result<Vec<Message>, Error> {
-    let mut messages = Vec::new();
-    let mut prompts = std::collections::HashMap::new();
-    let mut text = String::new();
-    each_event(journal, run_id, |recorded| {
-        match recorded.event {
-            Event::TurnAccepted { turn_id, prompt, .. } => {
-                prompts.insert(turn_id, prompt);
+/// What was asked and answered, as models are told it.
+#[derive(Default)]
+pub(crate) struct Conversation {
+    messages: Vec<Message>,
+}
+
+impl Conversation {
+    /// Adds what a run has said, or a part of it.
+    pub async fn read(&mut self, journal: &dyn Journal, part: &Part) -> Result<(), Error> {
+        let mut prompts = std::collections::HashMap::new();
+        let mut text = String::new();
+        let told = |said: String| Value::String(if part.compress { compressed(said) } else { said });
+        part.each_event(journal, |recorded| {
+            match recorded.event {
+                Event::TurnAccepted { turn_id, prompt, .. } => {
+                    prompts.insert(turn_id, prompt);
+                }
+                Event::TurnStarted { turn_id } => {
+                    let prompt = prompts.remove(&turn_id).unwrap_or_default();
+                    self.messages.push(Message { role: MessageRole::User, content: told(prompt) });
+                    text.clear();
+                }
+                Event::Text { text: step, .. } => text = step,
+                Event::TurnEnded { output, .. } => {
+                    let output = output.unwrap_or_else(|| std::mem::take(&mut text));
+                    self.messages.push(Message { role: MessageRole::Assistant, content: told(output) });
+                }
+                _ => {}
             }
-            Event::TurnStarted { turn_id } => {
-                let prompt = prompts.remove(&turn_id).unwrap_or_default();
-                messages.push(Message { role: MessageRole::User, content: Value::String(prompt) });
-                text.clear();
-            }
-            Event::Text { text: step, .. } => text = step,
-            Event::TurnEnded { output, .. } => {
-                let output = output.unwrap_or_else(|| std::mem::take(&mut text));
-                messages.push(Message { role: MessageRole::Assistant, content: Value::String(output) });
-            }
-            _ => {}
-        }
-        ControlFlow::Continue(())
-    })
-    .await?;
-    if messages.last().is_some_and(|message| message.role == MessageRole::User) {
-        messages.pop();
+            ControlFlow::Continue(())
+        })
+        .await
     }
-    Ok(messages)
+
+    /// A prompt that was not answered: the turn that it began is another's, or was never ended.
+    pub fn end_run(&mut self) {
+        if self.messages.last().is_some_and(|message| message.role == MessageRole::User) {
+            self.messages.pop();
+        }
+    }
+
+    pub fn before_the_current_turn(mut self) -> Vec<Message> {
+        self.end_run();
+        self.messages
+    }
 }

@@ -119,6 +119,10 @@ string_id!(
     ExecId, "exec_"
 );
 string_id!(
+    /// What was taken of a run tree, to go on with elsewhere.
+    SnapshotId, "snap_"
+);
+string_id!(
     /// One control-plane process.
     ReplicaId, "replica-"
 );

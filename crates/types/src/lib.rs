@@ -25,7 +25,8 @@ pub use definition::AgentDefinition;
 pub use envelope::{Blocker, Envelope, TurnError};
 pub use fault::{Fault, FaultCode};
 pub use id::{
-    CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, TurnId, check_id, derive_hex,
+    CallId, Epoch, ExecId, IdError, ReplicaId, RunId, SandboxId, Seq, SessionId, SnapshotId, TurnId, check_id,
+    derive_hex,
 };
 pub use json::{from_own_json, is_too_deep};
 pub use loopback::check_loopback_names;

@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: MCP clients that others wrote, against a sandbox node.
+//! `cargo xtask clients`: MCP clients that others wrote, against a sandbox node and a replica.
 //!
 //! Each is installed in a pinned version under `target/clients`; one that cannot be installed, because its
 //! registry is out of reach or its language is not here, is skipped and said so.
@@ -15,7 +15,7 @@ use crate::process;
 const PYTHON: [(&str, &str); 2] = [("python_v1.py", "mcp==1.30.0"), ("python_v2.py", "mcp==2.3.0")];
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@2.12.0";
 const TOKEN: &str = "clients-0123456789abcdef0123456789abcdef";
-/// How often a node that starts is looked at, and the pause between.
+/// How often a server that starts is looked at, and the pause between.
 const LOOKS: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -27,12 +27,15 @@ pub fn run(root: &Path) -> Result<(), Failure> {
     for (script, package) in PYTHON {
         let Some(python) = python(&folder, package) else { continue };
         // Short, so that a session's expiry can be waited for.
-        let node = Node::start(&program, &folder, "5s")?;
-        process::run(Command::new(python).arg(scripts.join(script)).args([&node.url(), TOKEN]))?;
+        let node = Server::node(&program, &folder, "5s")?;
+        process::run(Command::new(&python).arg(scripts.join(script)).args([&node.url(), TOKEN, "node"]))?;
+        drop(node);
+        let replica = Server::replica(&program, &folder)?;
+        process::run(Command::new(&python).arg(scripts.join(script)).args([&replica.url(), TOKEN, "replica"]))?;
         println!("{package}: ok");
     }
     if let Some(inspector) = inspector(&folder) {
-        let node = Node::start(&program, &folder, "15m")?;
+        let node = Server::node(&program, &folder, "15m")?;
         let script = scripts.join("inspector.py");
         process::run(Command::new("python3").arg(script).args([&node.url(), TOKEN]).arg(inspector))?;
         println!("{INSPECTOR}: ok");
@@ -86,47 +89,58 @@ fn made(what: &str, place: &Path, make: impl FnOnce() -> Result<(), Failure>) ->
     }
 }
 
-/// A node with nothing but a token. Dropping it ends it.
-struct Node {
+/// A node or a replica with nothing but a token. Dropping it ends it.
+struct Server {
     child: Child,
     port: u16,
     folder: PathBuf,
 }
 
-impl Node {
-    fn start(program: &Path, folder: &Path, idle: &str) -> Result<Self, Failure> {
-        let state = folder.join(format!("node-{}", std::process::id()));
+impl Server {
+    fn node(program: &Path, folder: &Path, idle: &str) -> Result<Self, Failure> {
+        Self::start(program, folder, |command, address, state| {
+            command
+                .arg("node")
+                .env("SANDBOX_AUTH_TOKEN", TOKEN)
+                .env("SANDBOX_LISTEN_ADDR", address)
+                .env("SANDBOX_STATE_DIR", state.join("state"))
+                .env("SANDBOX_WORKSPACE_ROOT", state.join("workspaces"))
+                .env("SANDBOX_SESSION_IDLE_TTL", idle)
+                .env("SANDBOX_SWEEP_INTERVAL", "1s");
+        })
+    }
+
+    fn replica(program: &Path, folder: &Path) -> Result<Self, Failure> {
+        Self::start(program, folder, |command, address, state| {
+            command.args(["dev", "--token", TOKEN, "--listen", address, "--data"]).arg(state.join("data"));
+        })
+    }
+
+    fn start(program: &Path, folder: &Path, fill: impl FnOnce(&mut Command, &str, &Path)) -> Result<Self, Failure> {
+        let state = folder.join(format!("server-{}", std::process::id()));
         let port = TcpListener::bind(("127.0.0.1", 0))
             .and_then(|listener| listener.local_addr())
             .map_err(|source| Failure::File { path: state.clone(), source })?
             .port();
         let mut command = Command::new(program);
-        // The tester's own settings must not reach the node.
+        // The tester's own settings must not reach the server.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if ["HEARTH_", "SANDBOX_", "OTEL_"].iter().any(|prefix| text.starts_with(prefix)) {
                 command.env_remove(&name);
             }
         }
-        command
-            .arg("node")
-            .env("SANDBOX_AUTH_TOKEN", TOKEN)
-            .env("SANDBOX_LISTEN_ADDR", format!("127.0.0.1:{port}"))
-            .env("SANDBOX_STATE_DIR", state.join("state"))
-            .env("SANDBOX_WORKSPACE_ROOT", state.join("workspaces"))
-            .env("SANDBOX_SESSION_IDLE_TTL", idle)
-            .env("SANDBOX_SWEEP_INTERVAL", "1s")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        fill(&mut command, &format!("127.0.0.1:{port}"), &state);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         std::fs::create_dir_all(state.join("workspaces"))
             .map_err(|source| Failure::File { path: state.clone(), source })?;
         let line = process::line(&command);
         let failed = |reason: String| Failure::Program { line: line.clone(), reason };
         let child = command.spawn().map_err(|error| failed(error.to_string()))?;
-        let node = Self { child, port, folder: state };
+        let server = Self { child, port, folder: state };
         for _ in 0..LOOKS {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Ok(node);
+                return Ok(server);
             }
             sleep(PAUSE);
         }
@@ -138,7 +152,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for Server {
     fn drop(&mut self) {
         self.child.kill().ok();
         self.child.wait().ok();

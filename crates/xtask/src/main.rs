@@ -21,7 +21,7 @@ const USAGE: &str = "cargo xtask CHORE
   ci       set-up, formatting, clippy, layers, tidy, then every test; what has to pass
   setup    installs what the tests need, starts a Docker daemon, builds the session image
   fuzz     asks the HTTP surface all that its description allows and much that it does not; takes seconds
-  clients  runs MCP clients that others wrote against a sandbox node
+  clients  runs MCP clients that others wrote against a sandbox node and a replica
   layers   checks that every crate depends on lower levels only
   tidy     checks sizes, words, links and docs/INVARIANTS.md
   image    builds the session image; --help tells its options

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
-use hearth_mcp::{Options, Tool, ToolAnnotations, Toolbox};
+use hearth_mcp::{Options, SessionOptions, Tool, ToolAnnotations, Toolbox};
 use hearth_sandbox::node::check_secrets;
 use hearth_sandbox::{Caller, SharedSandboxes, tools};
 use hearth_types::Fault;
@@ -37,8 +37,7 @@ pub fn router(
         name: "hearth-sandbox-node",
         version: env!("CARGO_PKG_VERSION"),
         instructions: INSTRUCTIONS,
-        max_sessions: settings.max_sessions,
-        session_idle: settings.session_idle,
+        sessions: Some(SessionOptions { max: settings.max_sessions, idle: settings.session_idle }),
         max_requests: MAX_REQUESTS,
         max_body_bytes: MAX_BODY_BYTES,
         max_body_memory: MAX_BODY_MEMORY,

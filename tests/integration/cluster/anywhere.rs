@@ -275,3 +275,90 @@ async fn a_second_cluster_on_the_same_folder_is_refused_and_the_first_goes_on() 
     assert_eq!(cluster.api(0).run("mock", "still here").await["output"], "still here");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_conversation_is_replayed_by_any_replica() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let apis = cluster.apis();
+    let id = apis[0].open("mock", "one").await;
+    apis[1].send(&id, "two").await;
+    let source = apis[2].get_run(&id).await["session_id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/sessions/{source}/replay");
+    let body = json!({ "agent": "mock" });
+    let replays = join_all(apis.iter().map(|api| api.post_with_key(&path, "one", body.clone()))).await;
+    let sessions: Vec<Value> = replays.into_iter().map(|reply| reply.ok()["session_id"].clone()).collect();
+    assert!(sessions.iter().all(|session| session == &sessions[0]), "one key, one session: {sessions:?}");
+    let session = sessions[0].as_str().unwrap();
+    for (number, api) in apis.iter().enumerate() {
+        let prompt = format!("by {number}");
+        let said = api.post(&format!("/v1/sessions/{session}/messages"), json!({ "prompt": prompt })).await.ok();
+        assert_eq!(said["output"], prompt.as_str());
+    }
+    let page = apis[1].get(&format!("/v1/sessions/{session}/transcript")).await.ok();
+    let contents: Vec<&str> =
+        page["messages"].as_array().unwrap().iter().filter_map(|message| message["content"].as_str()).collect();
+    assert_eq!(contents, ["one", "one", "two", "two", "by 0", "by 0", "by 1", "by 1", "by 2", "by 2"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn the_agent_tool_over_mcp_needs_no_stickiness() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let clients: Vec<hearth_tests::Mcp> = cluster.apis().iter().map(hearth_tests::Api::mcp).collect();
+    // The handshake here, the calls there: nothing of it is kept.
+    let began = clients[0].initialize().await;
+    assert_eq!(began.status(), 200);
+    assert!(began.headers().get("mcp-session-id").is_none());
+    let opened = clients[1].call("Agent", json!({ "op": "open", "name": "mock", "prompt": "one" })).await.ok();
+    let child = opened["child_run_id"].clone();
+    for (number, mcp) in clients.iter().cycle().take(6).enumerate() {
+        let prompt = format!("to {number}");
+        let sent = mcp.call("Agent", json!({ "op": "send", "child_run_id": child, "prompt": prompt })).await.ok();
+        assert_eq!(sent["output"], prompt.as_str());
+        let rows = mcp.call("Agent", json!({ "op": "list" })).await.ok()["resident"].clone();
+        assert_eq!(rows[0]["child_run_id"], child, "{rows}");
+    }
+    let closed = clients[2].call("Agent", json!({ "op": "close", "child_run_id": child })).await.ok();
+    assert_eq!(closed["state"], "closed");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_is_taken_listed_exported_and_resumed_by_any_replica() {
+    let Some(cluster) = Cluster::start().await else { return };
+    let apis = cluster.apis();
+    let root = apis[0].open("mock", "root").await;
+    let child = apis[1].open_below(&root, "mock", "child").await;
+    // More than one message of the store takes.
+    let large = "x".repeat(3_000_000);
+    apis[2].send(&child, &large).await;
+    let snapshot = apis[1].post(&format!("/v1/runs/{root}/snapshot"), json!({})).await.ok();
+    let id = snapshot["snapshot_id"].as_str().unwrap();
+    for api in &apis {
+        let listed = api.get("/v1/snapshots").await.ok();
+        assert_eq!(listed["snapshots"], json!([snapshot]));
+    }
+    let file = apis[2].get(&format!("/v1/snapshots/{id}/export")).await;
+    assert_eq!((file.status, file.text.len() as u64), (200, snapshot["size_bytes"].as_u64().unwrap()));
+    let import = apis[0].request("POST", "/v1/snapshots/import").body(file.text);
+    let brought = apis[0].finish(import).await.ok();
+    for (number, snapshot) in [&snapshot, &brought].into_iter().enumerate() {
+        let path = format!("/v1/snapshots/{}/resume", snapshot["snapshot_id"].as_str().unwrap());
+        let resumes = join_all(apis.iter().map(|api| api.post_with_key(&path, "one", json!({})))).await;
+        let resumed: Vec<Value> = resumes.into_iter().map(hearth_tests::Reply::ok).collect();
+        assert!(resumed.iter().all(|answer| answer["runs"] == resumed[0]["runs"]), "one key, one tree: {resumed:?}");
+        let runs = resumed[0]["runs"].as_array().unwrap();
+        let new = runs.iter().find(|run| run["from"] == child.as_str()).unwrap()["run_id"].as_str().unwrap();
+        let below = format!("root_run_id={}", resumed[0]["run_id"].as_str().unwrap());
+        eventually("both are listed everywhere", async || {
+            (apis[number].residents(&below).await.len() == 2).then_some(())
+        })
+        .await;
+        for (number, api) in apis.iter().enumerate() {
+            assert_eq!(api.send(new, &format!("to {number}")).await["output"], format!("to {number}").as_str());
+        }
+        assert_eq!(apis[2].close(resumed[0]["run_id"].as_str().unwrap()).await["closed_descendants"], 1);
+    }
+    assert_eq!(apis[0].send(&child, "still here").await["output"], "still here");
+    cluster.stop().await;
+}

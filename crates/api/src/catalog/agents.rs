@@ -32,7 +32,7 @@ fn view(agent: &AgentDefinition, origin: Origin) -> AgentView {
     AgentView::new(origin, agent, definition_id(agent))
 }
 
-fn checked(definition: AgentDefinition) -> Result<AgentDefinition, Fault> {
+pub(crate) fn checked(definition: AgentDefinition) -> Result<AgentDefinition, Fault> {
     hearth_library::check(&definition).map_err(|faults| match faults.into_iter().next() {
         Some(fault) => Fault::invalid(fault.field, &fault.value, fault.allowed),
         None => Fault::internal("a definition was refused without a reason"),

@@ -20,6 +20,7 @@ use crate::{Caller, Hearth};
 pub(crate) use fold::Fold;
 use fold::{Change, Entry};
 
+pub(crate) use agents::checked;
 pub use agents::{AgentOverrides, CloneAgent};
 pub use skills::SkillOverrides;
 

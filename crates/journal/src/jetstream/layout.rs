@@ -1,6 +1,6 @@
 //! The names that the journal has on the servers.
 
-use hearth_types::{RunId, SessionId, check_id};
+use hearth_types::{RunId, SessionId, SnapshotId, check_id};
 
 use crate::LogKey;
 
@@ -54,6 +54,8 @@ impl Layout {
             LogKey::Session(tenant, session) => format!("session.{}.{session}", token(tenant)),
             LogKey::Catalog(tenant) => format!("catalog.{}", token(tenant)),
             LogKey::History(run) => format!("history.{run}"),
+            LogKey::Snapshots(tenant) => format!("snapshots.{}", token(tenant)),
+            LogKey::Snapshot(tenant, snapshot) => format!("snapshot.{}.{snapshot}", token(tenant)),
         };
         format!("{}.journal.{}.{log}", self.prefix, self.numbered(self.partition(key)))
     }
@@ -68,6 +70,8 @@ impl Layout {
             "history" => LogKey::History(RunId::parse(&first).ok()?),
             "session" => LogKey::Session(first, SessionId::parse(&text(tokens.next()?)?).ok()?),
             "catalog" => LogKey::Catalog(first),
+            "snapshots" => LogKey::Snapshots(first),
+            "snapshot" => LogKey::Snapshot(first, SnapshotId::parse(&text(tokens.next()?)?).ok()?),
             _ => return None,
         };
         (self.subject(&key) == subject).then_some(key)
@@ -152,6 +156,8 @@ mod tests {
             LogKey::History(run.clone()),
             LogKey::Session("a tenant.".into(), SessionId::of_run(&run)),
             LogKey::Catalog("t".into()),
+            LogKey::Snapshots("t".into()),
+            LogKey::Snapshot("a tenant.".into(), SnapshotId::generate()),
         ];
         for key in keys {
             for generation in [0, 1, 12] {

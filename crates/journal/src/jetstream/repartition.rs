@@ -324,7 +324,11 @@ impl Copy<'_> {
                 let moved = (self.relocate)(&frame, &|old| places.of(old));
                 Bytes::from(moved.map_err(|reason| Error::Corrupt { place: place.clone(), reason })?)
             }
-            LogKey::Session(..) | LogKey::Catalog(_) | LogKey::History(_) => frame,
+            LogKey::Session(..)
+            | LogKey::Catalog(_)
+            | LogKey::History(_)
+            | LogKey::Snapshots(_)
+            | LogKey::Snapshot(..) => frame,
         };
         let expected = places.last();
         let head = match &record.head {

@@ -5,7 +5,7 @@ use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::{HeaderMap, Method};
 use hearth_api::{
     AgentOverrides, Caller, Cancel, CloneAgent, Close, CreateRun, Input, Key, ListRuns, OpenResident, Page, Poll,
-    SandboxOverride, Send, SessionMessage, SkillOverrides,
+    ReplaySession, SandboxOverride, Send, SessionMessage, SkillOverrides, TakeSnapshot,
 };
 use hearth_library::{Skill, check_agent_name, check_skill_name};
 use hearth_types::{AgentDefinition, Fault, FaultCode, Principal, Role, TraceContext, check_id, limits};
@@ -232,6 +232,7 @@ fn page(limit: Option<u32>) -> Result<(), Fault> {
 }
 
 impl Checked for Nothing {}
+impl Checked for TakeSnapshot {}
 impl Checked for TenantOnly {}
 impl Checked for Poll {}
 impl Checked for Input {}
@@ -263,6 +264,12 @@ impl Checked for OpenResident {
 impl Checked for SessionMessage {
     fn check(&self) -> Result<(), Fault> {
         self.agent.as_ref().map_or(Ok(()), |name| agent_name("agent", name))
+    }
+}
+
+impl Checked for ReplaySession {
+    fn check(&self) -> Result<(), Fault> {
+        agent_name("agent", &self.agent)
     }
 }
 

@@ -6,6 +6,10 @@ mod schemas;
 
 pub use document::document;
 
+/// Media types of bodies that are no JSON.
+pub const TAR: &str = "application/x-tar";
+pub const SNAPSHOT: &str = "application/x-hearth-snapshot";
+
 /// The group of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
@@ -16,6 +20,7 @@ pub enum Tag {
     Members,
     Sandboxes,
     Workspaces,
+    Snapshots,
     Health,
 }
 
@@ -29,6 +34,7 @@ impl Tag {
             Self::Members => "members",
             Self::Sandboxes => "sandboxes",
             Self::Workspaces => "workspaces",
+            Self::Snapshots => "snapshots",
             Self::Health => "health",
         }
     }
@@ -64,7 +70,8 @@ enum Content {
     Stream,
     JsonOrStream(&'static str),
     Text,
-    Tar,
+    /// Bytes of this media type.
+    Binary(&'static str),
 }
 
 /// One operation: what it takes and what it answers, by the names of schemas.
@@ -77,14 +84,15 @@ pub struct Operation {
     parameters: Vec<Parameter>,
     /// Schema, and whether a body has to be there.
     body: Option<(&'static str, bool)>,
-    takes_tar: bool,
+    /// The media type of a body that is no JSON.
+    takes: Option<&'static str>,
     answers: Vec<(u16, Content)>,
 }
 
 impl Operation {
     pub fn new(tag: Tag, id: &'static str, summary: &'static str) -> Self {
         let (parameters, answers) = (Vec::new(), Vec::new());
-        Self { tag, id, summary, access: Access::Protected, parameters, body: None, takes_tar: false, answers }
+        Self { tag, id, summary, access: Access::Protected, parameters, body: None, takes: None, answers }
     }
 
     pub const fn access(&self) -> Access {
@@ -172,14 +180,14 @@ impl Operation {
         self
     }
 
-    /// A body that is a tar archive, and no JSON.
-    pub fn takes_tar(mut self) -> Self {
-        self.takes_tar = true;
+    /// A body that is no JSON.
+    pub fn takes(mut self, media: &'static str) -> Self {
+        self.takes = Some(media);
         self
     }
 
-    pub fn answers_tar(mut self) -> Self {
-        self.answers.push((200, Content::Tar));
+    pub fn answers_binary(mut self, media: &'static str) -> Self {
+        self.answers.push((200, Content::Binary(media)));
         self
     }
 

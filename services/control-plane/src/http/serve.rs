@@ -22,7 +22,8 @@ use super::health::metrics_page;
 use super::stall::StallGuard;
 use super::table::Table;
 use super::{
-    agents, console, health, members, nodes, openapi, residents, runs, sandboxes, sessions, skills, workspaces,
+    agents, console, health, members, nodes, openapi, residents, runs, sandboxes, sessions, skills, snapshots,
+    workspaces,
 };
 use crate::auth::{Auth, AuthError};
 use crate::metrics::CONNECTIONS;
@@ -77,6 +78,7 @@ pub(super) fn table() -> Table {
         sessions::routes,
         agents::routes,
         skills::routes,
+        snapshots::routes,
         members::routes,
         nodes::routes,
         sandboxes::routes,

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use hearth_api::SessionMessage;
+use hearth_api::{ReplaySession, SessionMessage};
 
 use super::call::Call;
 use super::disconnect;
@@ -23,6 +23,14 @@ pub fn routes(table: Table) -> Table {
                 .answers("RunAnswer")
                 .or(202, "RunAnswer"),
         )
+        .post(
+            "/v1/sessions/{id}/replay",
+            replay,
+            Operation::new(Tag::Sessions, "replaySession", "A new session with this conversation, for another agent")
+                .path("id", "Id")
+                .body("ReplaySession")
+                .answers("ReplayAnswer"),
+        )
         .get(
             "/v1/sessions/{id}/transcript",
             transcript,
@@ -39,6 +47,13 @@ async fn message(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let held = (call.place.take(), gateway.enter_wait()?);
     let command = async move { hearth.message(&caller, &session, request).await };
     run_answer(&disconnect::run(&gateway, "message", held, command).await?)
+}
+
+async fn replay(State(gateway): State<Gateway>, mut call: Call) -> Reply {
+    let (caller, request) = call.command::<ReplaySession>()?;
+    let (hearth, session, held) = (gateway.hearth().clone(), call.id()?, call.place.take());
+    let command = async move { hearth.replay_session(&caller, &session, request).await };
+    reply::answer(StatusCode::OK, &disconnect::run(&gateway, "replay", held, command).await?)
 }
 
 async fn transcript(call: Call) -> Reply {

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::gateway::Gateway;
 use super::layers;
+use super::mcp;
 use super::negotiate::method_not_allowed;
 use super::openapi::{Access, Operation, Tag};
 use super::reply::Refusal;
@@ -143,6 +144,7 @@ impl Table {
             .merge(protected)
             .merge(unbounded)
             .merge(public)
+            .merge(mcp::router(&gateway).with_state(()))
             .layer(from_fn_with_state(gateway.clone(), layers::check_names))
             .layer(from_fn(layers::observe))
             .with_state(gateway)

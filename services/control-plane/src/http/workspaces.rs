@@ -12,11 +12,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::call::{BodyCall, Call};
-use super::openapi::{Operation, Tag};
+use super::openapi::{Operation, TAR, Tag};
 use super::reply::{self, Reply};
 use super::table::Table;
 
-const TAR: &str = "application/x-tar";
 /// Between two pieces of an archive that comes in.
 const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -41,13 +40,13 @@ pub fn routes(table: Table) -> Table {
         .get(
             "/v1/workspaces/{name}/export",
             export,
-            of_one("exportWorkspace", "What it holds, as an uncompressed tar archive").answers_tar(),
+            of_one("exportWorkspace", "What it holds, as an uncompressed tar archive").answers_binary(TAR),
         )
         .put(
             "/v1/workspaces/{name}/import",
             import,
             of_one("importWorkspace", "Replaces what it holds by an uncompressed tar archive, all of it or nothing")
-                .takes_tar()
+                .takes(TAR)
                 .answers("WorkspaceImported"),
         )
 }

@@ -76,8 +76,8 @@ fn operation(operation: &Operation, method: &str) -> Value {
         described["requestBody"] =
             json!({ "required": required, "content": { "application/json": { "schema": reference(schema) } } });
     }
-    if operation.takes_tar {
-        described["requestBody"] = json!({ "required": true, "content": tar() });
+    if let Some(media) = operation.takes {
+        described["requestBody"] = json!({ "required": true, "content": binary(media) });
     }
     if operation.access == Access::Public {
         described["security"] = json!([{}, { "token": [] }]);
@@ -110,7 +110,7 @@ fn responses(operation: &Operation, is_command: bool) -> Value {
                 both["application/json"] = json!({ "schema": reference(schema) });
                 both
             }
-            Content::Tar => tar(),
+            Content::Binary(media) => binary(media),
             Content::Text => json!({ "text/plain": { "schema": { "type": "string" } } }),
         };
         let mut response = json!({
@@ -136,8 +136,8 @@ fn responses(operation: &Operation, is_command: bool) -> Value {
     Value::Object(responses)
 }
 
-fn tar() -> Value {
-    json!({ "application/x-tar": { "schema": { "type": "string", "format": "binary" } } })
+fn binary(media: &str) -> Value {
+    json!({ media: { "schema": { "type": "string", "format": "binary" } } })
 }
 
 fn stream() -> Value {

@@ -158,6 +158,9 @@ fn turns() -> Value {
             "started_at": reference("Time"),
             "ended_at": reference("Time"),
         })),
+        "ReplayAnswer": open(&["session_id", "events_copied", "compressed"], json!({
+            "session_id": reference("Id"), "events_copied": count(), "compressed": { "type": "boolean" },
+        })),
         "Transcript": open(&["session_id", "messages", "next_cursor"], json!({
             "session_id": reference("Id"),
             "messages": { "type": "array", "items": reference("TranscriptMessage") },

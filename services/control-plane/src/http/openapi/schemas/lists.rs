@@ -6,7 +6,7 @@ use super::{count, open, or_null, reference, text_or_null};
 
 pub fn schemas() -> Value {
     let mut all = Map::new();
-    for part in [rows(), members()] {
+    for part in [rows(), snapshots(), members()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -91,6 +91,56 @@ fn rows() -> Value {
             "epoch": count(),
             "turns": count(),
             "sandbox_session_id": or_null("Id"),
+        })),
+    })
+}
+
+const SNAPSHOT: &[&str] = &[
+    "snapshot_id",
+    "run_id",
+    "agent",
+    "tenant_id",
+    "subject",
+    "created_at",
+    "runs",
+    "size_bytes",
+    "sha256",
+    "workspaces",
+    "left_out",
+    "imported",
+];
+
+fn snapshots() -> Value {
+    json!({
+        "SnapshotList": list("snapshots", "Snapshot"),
+        "Snapshot": open(SNAPSHOT, json!({
+            "snapshot_id": reference("Id"),
+            "run_id": reference("Id"),
+            "agent": { "type": "string" },
+            "tenant_id": { "type": "string" },
+            "subject": { "type": "string" },
+            "created_at": reference("Time"),
+            "runs": count(),
+            "size_bytes": count(),
+            "sha256": { "type": "string" },
+            "workspaces": { "type": "array", "items": reference("WorkspaceName") },
+            "left_out": { "type": "array", "items": { "type": "string" } },
+            "imported": { "type": "boolean" },
+        })),
+        "SnapshotRemoved": open(&["snapshot_id", "removed"], json!({
+            "snapshot_id": reference("Id"), "removed": { "const": true },
+        })),
+        "ResumeAnswer": open(&["snapshot_id", "run_id", "session_id", "state", "runs", "workspaces"], json!({
+            "snapshot_id": reference("Id"),
+            "run_id": reference("Id"),
+            "session_id": reference("Id"),
+            "state": reference("RunState"),
+            "runs": { "type": "array", "items": reference("ResumedRun") },
+            "workspaces": { "type": "array", "items": reference("ResumedWorkspace") },
+        })),
+        "ResumedRun": open(&["from", "run_id"], json!({ "from": reference("Id"), "run_id": reference("Id") })),
+        "ResumedWorkspace": open(&["name", "restored"], json!({
+            "name": reference("WorkspaceName"), "restored": { "type": "boolean" },
         })),
     })
 }

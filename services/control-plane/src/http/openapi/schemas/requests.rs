@@ -50,6 +50,10 @@ pub fn schemas() -> Value {
             &["prompt"],
             json!({ "prompt": prompt, "agent": or_null("AgentName"), "wait_ms": wait }),
         ),
+        "ReplaySession": closed(&["agent"], json!({
+            "agent": reference("AgentName"), "compress": { "type": "boolean", "default": false },
+        })),
+        "TakeSnapshot": closed(&[], json!({ "workspaces": { "type": "boolean", "default": false } })),
         "CloseRun": closed(&["root_run_id"], json!({ "root_run_id": reference("Id") })),
         "AgentDefinition": closed(&["name"], definition(false)),
         "AgentOverrides": closed(&[], definition(true)),

@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use hearth_api::{
     AgentOverrides, AgentView, Cancel, CancelAnswer, Close, CloseAnswer, CreateRun, Input, InputAnswer, LastTurn,
-    NodeView, OpenResident, OverrideView, ReplicaView, ResidentView, RunAnswer, RunView, SandboxOverride, Send,
-    SessionMessage, SkillOverrides, SkillView, Transcript, TranscriptMessage,
+    NodeView, OpenResident, OverrideView, ReplayAnswer, ReplaySession, ReplicaView, ResidentView, ResumeAnswer,
+    ResumedRun, ResumedWorkspace, RunAnswer, RunView, SandboxOverride, Send, SessionMessage, SkillOverrides, SkillView,
+    SnapshotView, TakeSnapshot, Transcript, TranscriptMessage,
 };
 use hearth_library::{Origin, Skill};
 use hearth_registry::NodeUsage;
 use hearth_sandbox::{Imported, SessionRow, WorkspaceRow, WorkspaceUse};
 use hearth_types::{
     AgentDefinition, Blocker, Envelope, Fault, FaultCode, Isolation, ReplicaId, RunId, RunState, SandboxId,
-    SandboxLimits, SandboxSpec, SessionId, Timestamp, ToolPattern, TurnError, TurnId, TurnOutcome, Usage,
+    SandboxLimits, SandboxSpec, SessionId, SnapshotId, Timestamp, ToolPattern, TurnError, TurnId, TurnOutcome, Usage,
 };
 use serde::de::value::Error as Silent;
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
@@ -68,6 +69,8 @@ fn a_request_is_described_with_exactly_the_fields_that_are_read() {
     reads::<Cancel>("Cancel");
     reads::<Close>("Close");
     reads::<SessionMessage>("SessionMessage");
+    reads::<ReplaySession>("ReplaySession");
+    reads::<TakeSnapshot>("TakeSnapshot");
     reads::<SandboxSpec>("SandboxSpec");
     reads::<SandboxLimits>("SandboxLimits");
     reads::<SandboxOverride>("SandboxOverride");
@@ -155,6 +158,36 @@ fn the_answers_about_turns_are_described_as_they_are_written() {
     writes("CloseAnswer", &closed(true), &closed(false));
     let input = InputAnswer { run_id: run(), turn_id: turn(), delivered: "now" };
     writes("InputAnswer", &input, &input);
+    let replayed = ReplayAnswer { session_id: session.clone(), events_copied: 2, compressed: false };
+    writes("ReplayAnswer", &replayed, &replayed);
+    let snapshot = SnapshotView {
+        snapshot_id: SnapshotId::generate(),
+        run_id: run(),
+        agent: "mock".to_owned(),
+        tenant_id: "default".to_owned(),
+        subject: "ann".to_owned(),
+        created_at: Timestamp::from_millis(0),
+        runs: 1,
+        size_bytes: 1,
+        sha256: "00".to_owned(),
+        workspaces: vec!["build".to_owned()],
+        left_out: Vec::new(),
+        imported: false,
+    };
+    writes("Snapshot", &snapshot, &snapshot);
+    let resumed_run = ResumedRun { from: run(), run_id: run() };
+    writes("ResumedRun", &resumed_run, &resumed_run);
+    let workspace = ResumedWorkspace { name: "build".to_owned(), restored: true };
+    writes("ResumedWorkspace", &workspace, &workspace);
+    let resumed = ResumeAnswer {
+        snapshot_id: SnapshotId::generate(),
+        run_id: run(),
+        session_id: session.clone(),
+        state: RunState::Running,
+        runs: vec![resumed_run],
+        workspaces: vec![workspace],
+    };
+    writes("ResumeAnswer", &resumed, &resumed);
     writes("LastTurn", &last_turn(true), &last_turn(false));
     writes("TurnError", &error(), &error());
     writes("Blocker", &blocker(), &blocker());
