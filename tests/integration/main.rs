@@ -2,6 +2,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "these are tests")]
 
+mod agent_mcp;
 mod agent_tool;
 mod agents;
 mod bad_input;
@@ -17,11 +18,14 @@ mod folding;
 mod keys;
 mod lists;
 mod node_mcp;
+mod operator;
+mod replay;
 mod residents;
 mod runs;
 mod sandbox;
 mod sandbox_overrides;
 mod sessions;
+mod snapshots;
 mod start_and_stop;
 mod stream;
 mod tenants;

@@ -57,6 +57,11 @@ impl Call {
         Ok(Self { method: Method::PUT, key: None, ..Self::post(path, body, None)? })
     }
 
+    /// The same, of some fields.
+    pub(crate) fn patch<B: Serialize>(path: String, body: &B) -> Result<Self, Error> {
+        Ok(Self { method: Method::PATCH, ..Self::put(path, body)? })
+    }
+
     pub(crate) fn delete(path: String) -> Self {
         Self { method: Method::DELETE, ..Self::get(path) }
     }

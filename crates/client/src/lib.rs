@@ -8,18 +8,21 @@
 mod answer;
 mod call;
 mod client;
+mod definitions;
 mod error;
 mod members;
 mod options;
 mod residents;
 mod retry;
 mod runs;
+mod snapshots;
 mod sse;
 mod stream;
 mod workspaces;
 
 pub use answer::{Answer, CancelReply, CloseReply, RunReply};
 pub use client::Client;
+pub use definitions::Definitions;
 pub use error::{ApiError, Error, ProtocolError, UnreachableError};
 pub use options::{Options, Repeat, RepeatObserver};
 pub use residents::{OpenResident, Poll, Send};

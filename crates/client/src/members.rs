@@ -1,4 +1,4 @@
-//! Agents, replicas and sandbox sessions, for operators.
+//! Replicas and sandbox sessions, for operators.
 
 use hearth_types::SandboxSpec;
 use serde_json::{Value, json};
@@ -7,14 +7,6 @@ use crate::call::{Call, segment, with_query};
 use crate::{Client, Error, Page};
 
 impl Client {
-    pub async fn list_agents(&self, page: &Page) -> Result<Value, Error> {
-        self.read(with_query("/v1/agents", page)?).await
-    }
-
-    pub async fn agent(&self, name: &str) -> Result<Value, Error> {
-        self.read(format!("/v1/agents/{}", segment(name))).await
-    }
-
     /// What a run and its descendants open as their sandbox from now on. The answer is the server's.
     pub async fn override_sandbox(&self, run: &str, sandbox: &SandboxSpec) -> Result<Value, Error> {
         let path = format!("/v1/runs/{}/sandbox", segment(run));

@@ -27,7 +27,11 @@ impl Client {
     /// Writes the archive to `out`: how many bytes. One that breaks off is an error, and what was written is
     /// worth nothing.
     pub async fn export_workspace(&self, name: &str, out: &mut (impl AsyncWrite + Unpin)) -> Result<u64, Error> {
-        let call = Call::get(path(name, "/export"));
+        self.download(Call::get(path(name, "/export")), out).await
+    }
+
+    /// Writes a body of any size to `out`: how many bytes.
+    pub(crate) async fn download(&self, call: Call, out: &mut (impl AsyncWrite + Unpin)) -> Result<u64, Error> {
         let mut repeats = self.repeats();
         let mut response = loop {
             let attempt = match call.start(self, Instant::now()).await {
@@ -49,8 +53,24 @@ impl Client {
     /// Replaces what the workspace holds. Sent once: an archive that is read from a pipe cannot be read again.
     pub async fn import_workspace(&self, name: &str, tar: impl AsyncRead + Send + 'static) -> Result<Value, Error> {
         let call = Call { timeout: None, ..Call::put(path(name, "/import"), &())? };
-        let body = reqwest::Body::wrap_stream(ReaderStream::new(tar));
-        let sent = self.request(&call).header("content-type", "application/x-tar").body(body).send().await;
+        self.upload(call, "application/x-tar", tar).await
+    }
+
+    /// Sends a body of any size, once.
+    pub(crate) async fn upload(
+        &self,
+        call: Call,
+        kind: &str,
+        body: impl AsyncRead + Send + 'static,
+    ) -> Result<Value, Error> {
+        // What can be sent once only is not what a server that is away is found out with.
+        self.perform(Call::get("/livez".to_owned())).await?;
+        let body = reqwest::Body::wrap_stream(ReaderStream::new(body));
+        let mut request = self.request(&call).header("content-type", kind);
+        if let Some(key) = &call.key {
+            request = request.header("idempotency-key", key);
+        }
+        let sent = request.body(body).send().await;
         let response = sent.map_err(|error| Error::protocol(call.name(), causes(&error)))?;
         let head = Reply::head(&response);
         let unread = |cause| Attempt::Outage { failure: Failure::NoAnswer, cause };

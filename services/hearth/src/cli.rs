@@ -3,7 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::cluster;
-use crate::commands::{agents, completion, end, journal, list, nodes, replicas, resident, run, sandbox, show, tail};
+use crate::commands::{
+    agents, completion, end, journal, list, nodes, replicas, resident, run, sandbox, show, skills, snapshot, tail,
+};
 use crate::demo;
 use crate::dev;
 use crate::doctor;
@@ -68,7 +70,9 @@ pub enum Command {
     Tail(tail::TailArgs),
     Transcript(show::TranscriptArgs),
     Agents(agents::AgentsArgs),
+    Skills(skills::SkillsArgs),
     Sandbox(sandbox::SandboxArgs),
+    Snapshot(snapshot::SnapshotArgs),
     Nodes(nodes::NodesArgs),
     Replicas(replicas::ReplicasArgs),
     Doctor(doctor::DoctorArgs),

@@ -138,7 +138,7 @@ async fn paths_queries_and_bodies_are_those_of_the_contract() {
     let client = server.client();
     let poll = Poll { timeout_ms: Some(50), turn_id: Some("turn_1".to_owned()) };
     assert_eq!(client.poll("run_1", &poll).await.unwrap().body.state, RunState::AwaitingInput);
-    client.agent("dev/exec").await.unwrap();
+    client.definition(hearth_client::Definitions::Agents, "dev/exec").await.unwrap();
     let request = CreateRun { agent: "mock".to_owned(), prompt: "hi".to_owned(), ..CreateRun::default() };
     client.create_run(&request).await.unwrap_err();
     let seen = server.seen();

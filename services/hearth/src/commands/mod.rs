@@ -2,6 +2,7 @@
 
 pub mod agents;
 pub mod completion;
+mod definition_file;
 pub mod end;
 mod interrupt;
 pub mod journal;
@@ -13,5 +14,7 @@ pub mod resident;
 pub mod run;
 pub mod sandbox;
 pub mod show;
+pub mod skills;
+pub mod snapshot;
 pub mod tail;
 mod view;
