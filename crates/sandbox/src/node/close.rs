@@ -87,6 +87,9 @@ async fn take_down(inner: &Arc<Inner>, session: &Arc<Session>, why: Why) -> Resu
         } else if let Err(error) = locked(&inner.past).note_gone(session.gone(why)) {
             tracing::warn!(%error, "what became of a session could not be written down");
         }
+        // A command that is still waited for ends after this.
+        session.exec_log.stop_noting();
+        locked(&session.provenance).stop_noting();
         inner.state.remove(session.id())
     })
     .await

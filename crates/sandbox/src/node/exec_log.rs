@@ -10,6 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hearth_types::ExecId;
@@ -21,6 +22,7 @@ const CUT_AFTER: u64 = 64 * 1024;
 pub(crate) struct ExecLog {
     path: PathBuf,
     open: Mutex<Option<Open>>,
+    over: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -31,7 +33,7 @@ struct Open {
 
 impl ExecLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, open: Mutex::new(None) }
+        Self { path, open: Mutex::new(None), over: AtomicBool::new(false) }
     }
 
     pub(crate) fn started(&self, exec_id: &ExecId) {
@@ -62,12 +64,20 @@ impl ExecLog {
     }
 
     fn note(&self, sign: char, exec_id: &ExecId, nothing_runs: bool) {
+        if self.over.load(Ordering::Relaxed) {
+            return;
+        }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = self.append(&mut open, &format!("{sign}{exec_id}\n"), nothing_runs) {
             // Opened again the next time.
             *open = None;
             tracing::warn!(%error, path = %self.path.display(), "a command under way could not be noted");
         }
+    }
+
+    /// Its session is gone: what is still heard of it makes no file any more.
+    pub(crate) fn stop_noting(&self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 
     fn append(&self, open: &mut Option<Open>, line: &str, nothing_runs: bool) -> io::Result<()> {

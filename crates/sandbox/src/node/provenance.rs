@@ -79,6 +79,11 @@ impl Provenance {
         table
     }
 
+    /// Its session is gone: what is still heard of it makes no file any more.
+    pub(crate) fn stop_noting(&mut self) {
+        self.path = None;
+    }
+
     fn replay(&mut self, file: File) {
         for line in BufReader::new(file).lines().map_while(Result::ok) {
             // The last line may have been torn by the death of its writer.
