@@ -107,7 +107,8 @@ pub(super) fn open_for_reading(options: &SqliteOptions) -> Result<Connection, Er
     let open = || -> rusqlite::Result<Connection> {
         let connection = connect(options)?;
         connection.pragma_update(None, "query_only", true)?;
-        connection.pragma_update(None, "cache_size", -8 * 1024)?;
+        // Each holds it for as long as the server runs; what is not in it is in the kernel's cache.
+        connection.pragma_update(None, "cache_size", -2 * 1024)?;
         Ok(connection)
     };
     open().map_err(|error| failure::before_commit(&error, &options.path.display().to_string()))
