@@ -208,6 +208,7 @@ pub(crate) struct ClusterMap {
     pub token: String,
     pub replicas: Vec<Member>,
     pub nats: Vec<Member>,
+    pub redis: Member,
 }
 
 /// One `hearth cluster up`.

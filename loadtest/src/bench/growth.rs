@@ -72,7 +72,15 @@ impl Curve {
             points: self.points.iter().map(|(at, values)| (*at, values[number])).collect(),
         };
         let lines = self.names.iter().enumerate().map(line).collect();
-        Chart { title: title.to_owned(), x: x.to_owned(), y: y.to_owned(), log_x: true, log_y: true, lines }
+        Chart {
+            title: title.to_owned(),
+            x: x.to_owned(),
+            y: y.to_owned(),
+            log_x: true,
+            log_y: true,
+            lines,
+            marks: Vec::new(),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod document;
 mod embedded;
 mod figure;
 mod growth;
+mod million;
 mod paired;
 mod record;
 mod sandbox;
@@ -45,8 +46,9 @@ pub struct BenchArgs {
     /// With --growth: only these
     #[arg(long, value_enum, value_delimiter = ',', requires = "growth")]
     axis: Vec<growth::Axis>,
-    /// With --growth: go on to a million residents
-    #[arg(long, requires = "growth")]
+    /// Measure a million parked residents instead, embedded and in a cluster, and print what was found;
+    /// with --growth: let that curve go on to a million
+    #[arg(long)]
     million: bool,
     /// Record nothing: neither docs/PERFORMANCE.md nor docs/performance.json
     #[arg(long)]
@@ -148,6 +150,11 @@ pub async fn bench(args: BenchArgs) -> Result<(), Error> {
     let root = args.root.canonicalize().map_err(Error::io(args.root.display().to_string()))?;
     if args.growth {
         return growth::measure(&plan, &args.axis, &root).await;
+    }
+    if args.million {
+        let (parked, opened) = if args.quick { (20_000, 1_000) } else { (1_000_000, 50_000) };
+        let folder = folder(&root)?;
+        return plan.stop.unless(million::measure(&plan, million::Numbers { parked, opened }, folder.path())).await;
     }
     let began = tokio::time::Instant::now();
     let found = measure(&plan, &args.only, &root).await?;

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use super::world::World;
 use crate::processes::{Member, restart_member, signal};
 
 /// From a kill to the new start: longer than a lease, so that the others have to take over.
@@ -38,7 +39,7 @@ impl Chaos {
 
 pub(super) static KILLS: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn start(kills: Kills) -> Chaos {
+pub(super) fn start(kills: Kills, world: Arc<World>) -> Chaos {
     let stop = Arc::new(Notify::new());
     let stopped = stop.clone();
     #[allow(clippy::disallowed_methods, reason = "its handle is kept, and awaited at the end")]
@@ -53,9 +54,13 @@ pub(super) fn start(kills: Kills) -> Chaos {
             eprintln!("\nkill -9 {id}");
             signal(members[victim].pid, Signal::KILL);
             KILLS.fetch_add(1, Ordering::Relaxed);
+            world.recorder.mark(format!("kill -9 {id}"));
             tokio::time::sleep(DOWN).await;
             match restart_member(&kills.hearth, &kills.data, &id).await {
-                Ok(member) => members[victim] = member,
+                Ok(member) => {
+                    world.recorder.mark(format!("{id} is back"));
+                    members[victim] = member;
+                }
                 Err(error) => {
                     eprintln!("\n{id} could not be started again: {error}");
                     return;

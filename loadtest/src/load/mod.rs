@@ -13,7 +13,7 @@ mod world;
 use std::sync::Arc;
 
 pub use options::RunArgs;
-pub(crate) use outcome::{Check, FORMAT, Operation, Outcome, Stage, Tick};
+pub(crate) use outcome::{Check, FORMAT, Mark, Operation, Outcome, Stage, Tick};
 
 use crate::Error;
 use crate::machine::Machine;
@@ -38,6 +38,8 @@ pub async fn run(args: RunArgs) -> Result<bool, Error> {
     let checks = scenario.finish(&world).await;
     world.close_all().await;
     let (stages, saturated) = driven?;
+    let failed =
+        |error: Error| Check { what: "the checks were made".to_owned(), held: false, detail: error.to_string() };
     let outcome = Outcome {
         format: FORMAT,
         scenario: plan.scenario.name().to_owned(),
@@ -45,13 +47,13 @@ pub async fn run(args: RunArgs) -> Result<bool, Error> {
         targets: plan.urls.clone(),
         machine: Machine::here(),
         settings: plan.settings(),
-        sustained_per_s: plan.ramps().then(|| pace::sustained(&stages)).flatten(),
+        sustained_per_s: plan.ramps().then(|| pace::sustained(&stages, plan.limit_ms)).flatten(),
         saturated,
-        checks: checks?,
+        checks: checks.unwrap_or_else(|error| vec![failed(error)]),
         stages,
     };
-    write(&plan, &outcome)?;
     screen::summary(&outcome);
+    write(&plan, &outcome)?;
     if stop.asked() {
         return Err(Error::Interrupted);
     }
@@ -65,7 +67,7 @@ async fn stages(
     scenario: &Arc<dyn scenario::Scenario>,
     stop: &Stop,
 ) -> Result<(Vec<Stage>, bool), Error> {
-    let chaos = plan.kills.clone().map(chaos::start);
+    let chaos = plan.kills.clone().map(|kills| chaos::start(kills, world.clone()));
     let mut stages = Vec::new();
     let mut saturated = false;
     for pace in plan.stages() {

@@ -93,7 +93,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     max_in_flight: u32,
     /// A ramp ends once a hundredth of the calls takes longer than this many milliseconds
-    #[arg(long, default_value_t = 1_000.0)]
+    #[arg(long, default_value_t = 1_000.0, value_parser = limit)]
     limit_ms: f64,
     /// Residents to send to
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -130,6 +130,17 @@ pub struct RunArgs {
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| (0.01..=200_000.0).contains(rate));
     rate.ok_or_else(|| "a number from 0.01 to 200000".to_owned())
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    let limit = text.parse::<f64>().ok().filter(|limit| (0.1..=3_600_000.0).contains(limit));
+    limit.ok_or_else(|| "milliseconds from 0.1 to 3600000".to_owned())
+}
+
+/// Nobody wants to learn after an hour that the results cannot be kept.
+fn writable(path: &std::path::Path) -> Result<(), Error> {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.map(drop).map_err(Error::io(path.display().to_string()))
 }
 
 /// The wish, checked.
@@ -182,6 +193,7 @@ impl Plan {
         if let Some(url) = urls.iter().find(|url| !args.allow_remote && !is_loopback(url)) {
             return Err(Error::Usage(format!("{url} is not on this machine; --allow-remote drives it all the same")));
         }
+        [&args.json, &args.html].into_iter().flatten().try_for_each(|path| writable(path))?;
         let kills = (args.scenario == ScenarioName::Chaos).then(|| kills(args, map.as_ref())).transpose()?;
         Ok(Self {
             scenario: args.scenario,

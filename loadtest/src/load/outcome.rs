@@ -44,7 +44,19 @@ pub(crate) struct Stage {
     pub achieved_per_s: f64,
     /// Rounds that were to begin and never did.
     pub unstarted: u64,
+    /// Rounds that were in flight when the patience with them was over.
+    #[serde(default)]
+    pub cut_off: u64,
     pub operations: Vec<Operation>,
+    /// What was done to the target meanwhile.
+    #[serde(default)]
+    pub marks: Vec<Mark>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    pub second: f64,
+    pub what: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

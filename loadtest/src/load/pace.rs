@@ -15,6 +15,20 @@ pub(crate) enum StagePace {
     Open { rate: f64 },
 }
 
+/// The time of a stage that counts: after the warm-up, and before what is left in flight has ended. As many
+/// rounds reach into it from before as reach out of it, so that long ones do not count as lost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub from: Instant,
+    pub until: Instant,
+}
+
+impl Window {
+    pub(super) fn holds(self, at: Instant) -> bool {
+        self.from <= at && at < self.until
+    }
+}
+
 /// Rates that grow by the same factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ramp {
@@ -76,15 +90,15 @@ pub(super) fn planned(rate: f64, span: Duration) -> u64 {
 pub(super) fn is_saturated(stage: &Stage, limit_ms: f64) -> bool {
     let offered = stage.offered_per_s.unwrap_or(0.0);
     let answered: u64 = stage.operations.iter().map(|operation| operation.count).sum();
-    let failed: u64 = stage.operations.iter().map(Operation::failed).sum();
+    let failed = stage.operations.iter().map(Operation::failed).sum::<u64>() + stage.cut_off;
     stage.achieved_per_s < offered * 0.95
         || failed * 100 > answered + failed
         || stage.operations.iter().any(|operation| operation.ms.p99 > limit_ms)
 }
 
 /// The highest rate that was kept up with.
-pub(super) fn sustained(stages: &[Stage]) -> Option<f64> {
-    let kept = |stage: &&Stage| stage.achieved_per_s >= stage.offered_per_s.unwrap_or(0.0) * 0.95;
+pub(super) fn sustained(stages: &[Stage], limit_ms: f64) -> Option<f64> {
+    let kept = |stage: &&Stage| !is_saturated(stage, limit_ms);
     stages.iter().filter(kept).map(|stage| stage.achieved_per_s).reduce(f64::max)
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::outcome::{Operation, Tick, Times};
+use super::outcome::{Mark, Operation, Tick, Times};
 use crate::latencies::Latencies;
 
 #[derive(Debug, Default)]
@@ -25,6 +25,7 @@ struct Table {
     from: Option<Instant>,
     operations: BTreeMap<&'static str, Kept>,
     seconds: u32,
+    marks: Vec<Mark>,
 }
 
 /// Shared by all callers.
@@ -65,6 +66,25 @@ impl Recorder {
         kept.latency.record(latency);
         kept.second.record(latency);
         kept.service.record(moments.ended.saturating_duration_since(moments.began));
+    }
+
+    /// Something that was done to the target now.
+    pub(crate) fn mark(&self, what: String) {
+        let mut table = self.table();
+        let second = table.from.map_or(0.0, |from| from.elapsed().as_secs_f64());
+        table.marks.push(Mark { second, what });
+    }
+
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        self.table().marks.clone()
+    }
+
+    /// Ends the last second, if whoever ticks was ended a moment before.
+    pub(crate) fn end(&self, span: Duration) {
+        let elapsed = self.table().from.map_or(Duration::ZERO, |from| from.elapsed());
+        if elapsed >= span && u64::from(self.table().seconds) < span.as_secs() {
+            self.tick();
+        }
     }
 
     /// Ends a second; a line of it for the screen.

@@ -50,6 +50,9 @@ pub(super) fn summary(outcome: &Outcome) {
         if stage.unstarted > 0 {
             println!("  {} rounds never began: the target or this machine did not keep up", stage.unstarted);
         }
+        if stage.cut_off > 0 {
+            println!("  {} rounds were not answered in time, and are in no line below", stage.cut_off);
+        }
         println!(
             "  {:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             "operation", "count", "1/s", "p50 ms", "p99 ms", "p99.9", "max"

@@ -18,6 +18,8 @@ use crate::processes::client;
 
 /// Residents that are opened or closed at once, before and after the load.
 const WIDTH: usize = 32;
+/// A caller that finds nobody there does not ask again at once: its failures would be all that is measured.
+const BREATH: Duration = Duration::from_millis(100);
 /// How long the closing may take.
 const CLOSE_WITHIN: Duration = Duration::from_secs(120);
 
@@ -90,6 +92,7 @@ impl World {
             }
             Err(error) => {
                 self.recorder.record(operation, moments, Some(&code_of(&error)));
+                breathe(&error).await;
                 None
             }
         }
@@ -114,6 +117,9 @@ impl World {
             Err(error) => Some(code_of(error)),
         };
         self.recorder.record(operation, moments, failed.as_deref());
+        if let Err(error) = &answer {
+            breathe(error).await;
+        }
     }
 
     /// Opens residents before the load, on the replicas in turns.
@@ -150,6 +156,13 @@ impl World {
         if closed < count {
             eprintln!("{} of {count} residents could not be closed; their idle time closes them", count - closed);
         }
+    }
+}
+
+/// Waits a moment after a call that nobody answered.
+pub(crate) async fn breathe(error: &CallError) {
+    if matches!(error, CallError::Unreachable(_)) {
+        tokio::time::sleep(BREATH).await;
     }
 }
 

@@ -119,6 +119,7 @@ fn page(a: &Outcome, b: &Outcome, pairs: &[Pair]) -> String {
             log_x: true,
             log_y: true,
             lines: vec![line("before", pair.a), line("after", pair.b)],
+            marks: Vec::new(),
         };
         format!("<div class=\"chart\">{}</div>", chart.draw())
     };

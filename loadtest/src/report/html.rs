@@ -2,14 +2,14 @@
 
 use super::svg::{Chart, Line};
 use super::{escaped, number};
-use crate::load::{Operation, Outcome, Stage};
+use crate::load::{Mark, Operation, Outcome, Stage, Tick};
 
 const STYLE: &str = "\
 :root{--ink:#1c2430;--soft:#5a6472;--paper:#fbfbf9;--card:#fff;--rule:#e3e6ea;--good:#1f9d72;--bad:#c8372d}\
 @media (prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa5b1;--paper:#14181d;--card:#1c2229;--rule:#2e3740;--good:#3fc492;--bad:#ff7a6e}}\
 *{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif}\
-main{max-width:1040px;margin:0 auto;padding:40px 20px 80px}h1{font-size:26px;margin:0}h2{font-size:18px;margin:44px 0 12px}\
-p,.soft{color:var(--soft)}.cards{display:flex;flex-wrap:wrap;gap:12px;margin:24px 0}\
+main{max-width:1120px;margin:0 auto;padding:40px 20px 80px}h1{font-size:26px;margin:0}h2{font-size:18px;margin:44px 0 12px}\
+p,.soft{color:var(--soft)}.say{font-size:18px;color:var(--ink);margin:14px 0 0}.cards{display:flex;flex-wrap:wrap;gap:12px;margin:24px 0}\
 .card{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 18px;min-width:130px}\
 .card b{display:block;font-size:24px;font-variant-numeric:tabular-nums}.card span{color:var(--soft);font-size:13px}\
 .chart{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px;margin:12px 0}\
@@ -20,6 +20,7 @@ th:first-child,td:first-child{text-align:left}.good{color:var(--good)}.bad{color
 
 pub(crate) fn page(outcome: &Outcome) -> String {
     let mut body = head(outcome);
+    body.push_str(&format!("<p class=\"say\">{}</p>", escaped(&verdict(outcome))));
     body.push_str(&cards(outcome));
     if !outcome.checks.is_empty() {
         body.push_str(&checks(outcome));
@@ -57,6 +58,35 @@ fn head(outcome: &Outcome) -> String {
     )
 }
 
+/// What came of it, in a sentence or two.
+fn verdict(outcome: &Outcome) -> String {
+    let operations = || outcome.stages.iter().flat_map(|stage| &stage.operations);
+    let calls: u64 = operations().map(|operation| operation.count).sum();
+    let failed: u64 = operations().map(Operation::failed).sum();
+    let mut said = match (outcome.sustained_per_s, outcome.saturated) {
+        (Some(rate), true) => format!("Kept up with {} rounds a second; more was too much.", number(rate)),
+        (Some(rate), false) => format!("Kept up with {} rounds a second, and more was not tried.", number(rate)),
+        (None, true) => "Even the lowest rate was too much.".to_owned(),
+        (None, false) if failed == 0 => format!("All of {calls} calls were answered well."),
+        (None, false) => {
+            #[allow(clippy::cast_precision_loss, reason = "a count of calls")]
+            let share = failed as f64 * 100.0 / (calls + failed) as f64;
+            format!("{failed} of {} calls failed: {} %.", calls + failed, number(share))
+        }
+    };
+    let broken: Vec<&str> =
+        outcome.checks.iter().filter(|check| !check.held).map(|check| check.what.as_str()).collect();
+    if !broken.is_empty() {
+        said.push_str(&format!(" Did not hold: {}.", broken.join("; ")));
+    }
+    said
+}
+
+/// Milliseconds, or seconds where those would be many.
+fn span(ms: f64) -> String {
+    if ms < 10_000.0 { format!("{} ms", number(ms)) } else { format!("{} s", number(ms / 1e3)) }
+}
+
 fn cards(outcome: &Outcome) -> String {
     let operations = || outcome.stages.iter().flat_map(|stage| &stage.operations);
     let calls: u64 = operations().map(|operation| operation.count).sum();
@@ -70,8 +100,8 @@ fn cards(outcome: &Outcome) -> String {
         None => cards.push((number(best), "rounds a second".to_owned(), "")),
     }
     if let Some(operation) = busiest {
-        cards.push((format!("{} ms", number(operation.ms.p50)), format!("{}, the middle", operation.name), ""));
-        cards.push((format!("{} ms", number(operation.ms.p99)), format!("{}, 99 of 100", operation.name), ""));
+        cards.push((span(operation.ms.p50), format!("{}, the middle", operation.name), ""));
+        cards.push((span(operation.ms.p99), format!("{}, 99 of 100", operation.name), ""));
     }
     let card = |(value, label, class): (String, String, &str)| {
         format!(
@@ -115,6 +145,7 @@ fn ramp(stages: &[Stage]) -> String {
             of("p50", |stage| slowest(stage, |operation| operation.ms.p50)),
             of("p99", |stage| slowest(stage, |operation| operation.ms.p99)),
         ],
+        marks: Vec::new(),
     };
     let rates = Chart {
         title: "What was kept up with".to_owned(),
@@ -126,6 +157,7 @@ fn ramp(stages: &[Stage]) -> String {
             of("ended", |stage| stage.achieved_per_s),
             of("asked for", |stage| stage.offered_per_s.unwrap_or(stage.achieved_per_s)),
         ],
+        marks: Vec::new(),
     };
     format!("<h2>Ramp</h2><div class=\"pair\">{}{}</div>", framed(&times), framed(&rates))
 }
@@ -146,7 +178,14 @@ fn stage_section(stage: &Stage) -> String {
             stage.unstarted
         ));
     }
+    if stage.cut_off > 0 {
+        out.push_str(&format!(
+            "<p class=\"bad\">{} rounds were not answered in time, and are in no line below.</p>",
+            stage.cut_off
+        ));
+    }
     out.push_str(&table(&stage.operations));
+    out.push_str(&marks(&stage.marks));
     let curve = Chart {
         title: "Times by quantile".to_owned(),
         x: "one call in so many takes longer".to_owned(),
@@ -154,31 +193,49 @@ fn stage_section(stage: &Stage) -> String {
         log_x: true,
         log_y: true,
         lines: stage.operations.iter().map(curve).collect(),
+        marks: Vec::new(),
     };
     out.push_str("<div class=\"pair\">");
     out.push_str(&framed(&curve));
-    let over_time = |title: &str, y: &str, log_y: bool, value: fn(&crate::load::Tick) -> f64| Chart {
-        title: title.to_owned(),
+    out.push_str(&framed(&over_time(stage, "Answers", "in a second", false, |tick| count(tick.count))));
+    out.push_str(&framed(&over_time(stage, "The middle time", "ms", true, |tick| tick.p50)));
+    out.push_str(&framed(&over_time(stage, "The slowest hundredth", "ms", true, |tick| tick.p99)));
+    if stage.operations.iter().any(|operation| operation.failed() > 0) {
+        out.push_str(&framed(&over_time(stage, "Failures", "in a second", false, |tick| count(tick.errors))));
+    }
+    out.push_str("</div>");
+    out
+}
+
+fn over_time(stage: &Stage, title: &str, y: &str, log_y: bool, value: fn(&Tick) -> f64) -> Chart {
+    let line = |operation: &Operation| Line {
+        name: operation.name.clone(),
+        points: operation.timeline.iter().map(|tick| (f64::from(tick.second), value(tick))).collect(),
+    };
+    Chart {
+        title: format!("{title} over time"),
         x: "seconds".to_owned(),
         y: y.to_owned(),
         log_x: false,
         log_y,
-        lines: stage
-            .operations
-            .iter()
-            .map(|operation| Line {
-                name: operation.name.clone(),
-                points: operation.timeline.iter().map(|tick| (f64::from(tick.second), value(tick))).collect(),
-            })
-            .collect(),
-    };
-    #[allow(clippy::cast_precision_loss, reason = "a count of calls")]
-    let counted: fn(&crate::load::Tick) -> f64 = |tick| tick.count as f64;
-    out.push_str(&framed(&over_time("Answers over time", "answers in a second", false, counted)));
-    out.push_str(&framed(&over_time("The middle time over time", "ms", true, |tick| tick.p50)));
-    out.push_str(&framed(&over_time("The slowest hundredth over time", "ms", true, |tick| tick.p99)));
-    out.push_str("</div>");
-    out
+        lines: stage.operations.iter().map(line).collect(),
+        marks: stage.marks.iter().map(|mark| (mark.second, mark.what.clone())).collect(),
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a count of calls")]
+fn count(calls: u64) -> f64 {
+    calls as f64
+}
+
+/// What was done to the target, in words; the charts show when.
+fn marks(marks: &[Mark]) -> String {
+    if marks.is_empty() {
+        return String::new();
+    }
+    let said: Vec<String> =
+        marks.iter().map(|mark| format!("{} s {}", number(mark.second), escaped(&mark.what))).collect();
+    format!("<p>Dashed lines: {}.</p>", said.join(" · "))
 }
 
 fn curve(operation: &Operation) -> Line {
@@ -217,7 +274,9 @@ fn settings(outcome: &Outcome) -> String {
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(name, value)| format!("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(&value.to_string())))
+        .map(|(name, value)| {
+            format!("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value.to_string().trim_matches('"')))
+        })
         .chain(
             outcome
                 .machine

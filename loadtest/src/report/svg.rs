@@ -2,11 +2,11 @@
 
 use super::{escaped, number};
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 64.0;
+const LEFT: f64 = 56.0;
 const RIGHT: f64 = 16.0;
-const TOP: f64 = 40.0;
+const TOP: f64 = 56.0;
 const BOTTOM: f64 = 44.0;
 
 /// Told apart by people who do not see all colours, too.
@@ -26,6 +26,8 @@ pub(crate) struct Chart {
     pub log_x: bool,
     pub log_y: bool,
     pub lines: Vec<Line>,
+    /// Moments that are drawn across all lines, with what happened then.
+    pub marks: Vec<(f64, String)>,
 }
 
 /// One direction: values to places.
@@ -81,10 +83,10 @@ impl Chart {
         let y = Axis::new(points().map(|point| point.1), self.log_y, HEIGHT - BOTTOM, TOP + BOTTOM - HEIGHT);
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-             aria-label=\"{title}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
-             <style>text{{fill:#3a4350}}.grid{{stroke:#dfe3e8}}\
+             aria-label=\"{title}\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
+             <style>text{{fill:#3a4350}}.grid{{stroke:#dfe3e8}}.mark{{stroke:#c8372d;stroke-dasharray:4 4;opacity:.6}}\
              @media (prefers-color-scheme: dark){{text{{fill:#c9d1da}}.grid{{stroke:#39424d}}}}</style>\n\
-             <text x=\"{LEFT}\" y=\"18\" font-size=\"14\" font-weight=\"600\">{title}</text>\n",
+             <text x=\"8\" y=\"18\" font-size=\"15\" font-weight=\"600\">{title}</text>\n",
             title = escaped(&self.title),
         );
         for tick in &y.ticks {
@@ -108,12 +110,21 @@ impl Chart {
         }
         out.push_str(&format!(
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n\
-             <text x=\"{LEFT}\" y=\"33\">{}</text>\n",
+             <text x=\"8\" y=\"{:.1}\">{}</text>\n",
             LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
             HEIGHT - 8.0,
             escaped(&self.x),
+            TOP - 14.0,
             escaped(&self.y),
         ));
+        for (at, what) in self.marks.iter().filter(|(at, _)| at.is_finite() && (x.from..=x.to).contains(at)) {
+            out.push_str(&format!(
+                "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"><title>{}</title></line>\n",
+                HEIGHT - BOTTOM,
+                escaped(what),
+                at = x.place(*at),
+            ));
+        }
         for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
             out.push_str(&self.line(line, colour, &x, &y));
         }
@@ -159,12 +170,14 @@ impl Chart {
         for (number, line) in self.lines.iter().enumerate().rev() {
             let colour = COLOURS[number % COLOURS.len()];
             #[allow(clippy::cast_precision_loss, reason = "a short name")]
-            let width = line.name.chars().count() as f64 * 6.6 + 22.0;
+            let width = line.name.chars().count() as f64 * 7.0 + 24.0;
             at -= width;
             out.push_str(&format!(
-                "<rect x=\"{at:.1}\" y=\"24\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{colour}\"/>\
-                 <text x=\"{:.1}\" y=\"33\">{}</text>\n",
+                "<rect x=\"{at:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" rx=\"2\" fill=\"{colour}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+                TOP - 23.0,
                 at + 14.0,
+                TOP - 14.0,
                 escaped(&line.name),
             ));
         }
@@ -191,7 +204,8 @@ mod tests {
 
     fn chart(log: bool, points: Vec<(f64, f64)>) -> String {
         let lines = vec![Line { name: "p50 <of> & more".to_owned(), points }];
-        Chart { title: "T".into(), x: "x".into(), y: "y".into(), log_x: log, log_y: log, lines }.draw()
+        Chart { title: "T".into(), x: "x".into(), y: "y".into(), log_x: log, log_y: log, lines, marks: Vec::new() }
+            .draw()
     }
 
     #[test]

@@ -22,10 +22,25 @@ use crate::load::world::{World, code_of};
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// Of one resident: how many were asked for, and how many of those were answered.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turns {
+    asked: u64,
+    acknowledged: u64,
+}
+
+impl Turns {
+    /// Each answered one once. One that was asked for and never answered, because the time was over or
+    /// nobody was there, may have counted all the same.
+    fn agree_with(self, counted: Option<u64>) -> bool {
+        counted.is_some_and(|counted| (self.acknowledged..=self.asked).contains(&counted))
+    }
+}
+
 pub(super) struct Chaos {
     count: usize,
     residents: OnceLock<Vec<String>>,
-    acknowledged: Mutex<HashMap<String, u64>>,
+    turns: Mutex<HashMap<String, Turns>>,
     repeats: AtomicU64,
     lost: AtomicU64,
     wrong: AtomicU64,
@@ -36,11 +51,15 @@ impl Chaos {
         Self {
             count: plan.residents,
             residents: OnceLock::new(),
-            acknowledged: Mutex::default(),
+            turns: Mutex::default(),
             repeats: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
         }
+    }
+
+    fn count(&self, resident: &str, change: impl FnOnce(&mut Turns)) {
+        change(self.turns.lock().unwrap_or_else(PoisonError::into_inner).entry(resident.to_owned()).or_default());
     }
 
     /// The answer's output, from whichever replica gives one; else the last failure's code.
@@ -61,8 +80,7 @@ impl Chaos {
     }
 
     /// How many turns a resident has had beside its first, by its own account.
-    async fn turns(&self, world: &World, resident: &str) -> Option<u64> {
-        let until = Instant::now() + PATIENCE;
+    async fn counted(&self, world: &World, resident: &str, until: Instant) -> Option<u64> {
         while Instant::now() < until {
             let filter = hearth_client::ListRuns { root_run_id: Some(resident.to_owned()), ..Default::default() };
             if let Ok(page) = world.replica().list_residents(&filter).await {
@@ -87,17 +105,13 @@ impl Scenario for Chaos {
         let resident = round.pick(residents);
         let key = format!("load-{}-{}", std::process::id(), round.number);
         let request = Send { prompt: world.prompt(round.number), key: Some(key), ..Send::default() };
+        self.count(resident, |turns| turns.asked += 1);
         let began = Instant::now();
         let answer = self.insist(world, resident, &request).await;
         let moments = Moments { intended: round.intended, began, ended: Instant::now() };
         match &answer {
             Ok(output) => {
-                *self
-                    .acknowledged
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .entry(resident.clone())
-                    .or_default() += 1;
+                self.count(resident, |turns| turns.acknowledged += 1);
                 if *output != world.output(round.number) {
                     self.wrong.fetch_add(1, Ordering::Relaxed);
                 }
@@ -112,22 +126,24 @@ impl Scenario for Chaos {
     async fn finish(&self, world: &World) -> Result<Vec<Check>, Error> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (lost, wrong) = (of(&self.lost), of(&self.wrong));
-        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut off = Vec::new();
-        for (resident, counted) in &acknowledged {
-            let turns = self.turns(world, resident).await;
-            // A call that was given up may have counted all the same.
-            if turns.is_none_or(|turns| turns < *counted || turns > counted + lost) {
-                off.push(format!("{resident} had {turns:?} turns, {counted} were acknowledged"));
+        let until = Instant::now() + PATIENCE;
+        for (resident, turns) in &turns {
+            let counted = self.counted(world, resident, until).await;
+            if !turns.agree_with(counted) {
+                let counted = counted.map_or_else(|| "an unknown number of".to_owned(), |count| count.to_string());
+                let Turns { asked, acknowledged } = turns;
+                off.push(format!("{resident} had {counted} turns; {asked} were asked for, {acknowledged} answered"));
             }
         }
-        let total: u64 = acknowledged.values().sum();
+        let total: u64 = turns.values().map(|turns| turns.acknowledged).sum();
         let check = |what: &str, held, detail| Check { what: what.to_owned(), held, detail };
         Ok(vec![
             check(
                 "every turn once",
                 off.is_empty(),
-                off.first().cloned().unwrap_or_else(|| format!("{total} turns of {} residents", acknowledged.len())),
+                off.first().cloned().unwrap_or_else(|| format!("{total} turns of {} residents", turns.len())),
             ),
             check("no answer is another turn's", wrong == 0, format!("{wrong} wrong answers")),
             check("no call is lost", lost == 0, format!("{lost} lost, {} repeated with their key", of(&self.repeats))),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{Round, Scenario};
 use crate::load::record::Moments;
-use crate::load::world::{World, code_of};
+use crate::load::world::{World, breathe, code_of};
 
 const EXECS: usize = 5;
 
@@ -31,12 +31,15 @@ impl Scenario for Sandbox {
         let began = Instant::now();
         let opened = world.replica().open(&request).await;
         let moments = Moments { intended: round.intended, began, ended: Instant::now() };
-        let (id, failed) = match opened {
-            Ok(answer) => (Some(answer.body.run_id.to_string()), judged(&answer.body.output)),
-            Err(error) => (None, Some(code_of(&error))),
+        let answer = match opened {
+            Ok(answer) => answer.body,
+            Err(error) => {
+                world.recorder.record("open_and_exec", moments, Some(&code_of(&error)));
+                return breathe(&error).await;
+            }
         };
+        let (id, failed) = (answer.run_id.to_string(), judged(&answer.output));
         world.recorder.record("open_and_exec", moments, failed.as_deref());
-        let Some(id) = id else { return };
         world.opened(&id);
         if failed.is_none() {
             for _ in 0..EXECS {
@@ -53,9 +56,12 @@ async fn exec(world: &World, client: &Client, id: &str) {
     let began = Instant::now();
     let answer = client.send(id, &Send { prompt: prompt(), ..Send::default() }).await;
     let moments = Moments { intended: began, began, ended: Instant::now() };
-    let failed = match answer {
+    let failed = match &answer {
         Ok(answer) => judged(&answer.body.output),
-        Err(error) => Some(code_of(&error)),
+        Err(error) => Some(code_of(error)),
     };
     world.recorder.record("exec", moments, failed.as_deref());
+    if let Err(error) = &answer {
+        breathe(error).await;
+    }
 }

@@ -18,6 +18,8 @@ use crate::load::outcome::Check;
 use crate::load::record::Moments;
 use crate::load::world::World;
 
+/// Turns whose events are waited for; past it the times of the oldest ones' events are given up.
+const ASKED: usize = 1 << 20;
 /// Events that wait to be counted.
 const QUEUE: usize = 65_536;
 
@@ -89,7 +91,13 @@ impl Scenario for Streams {
         let ids = self.ids.get().map(Vec::as_slice).unwrap_or_default();
         let resident: &String = round.pick(ids);
         let output = world.output(round.number);
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(output.clone(), round.intended);
+        {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.len() >= ASKED {
+                asked.clear();
+            }
+            asked.insert(output, round.intended);
+        }
         world.send("send", world.replica(), resident, round.number, round.intended).await;
     }
 
