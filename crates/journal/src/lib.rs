@@ -16,6 +16,8 @@ mod index;
 mod jetstream;
 mod memory;
 mod metrics;
+#[cfg(debug_assertions)]
+mod next_version;
 mod port;
 mod report;
 mod sqlite;
@@ -32,6 +34,8 @@ pub use jetstream::{
     JetStreamJournal, JetStreamOptions, Progress, Relocate, Repartitioned, cancel_repartition, repartition,
 };
 pub use memory::MemoryJournal;
+#[cfg(debug_assertions)]
+pub use next_version::{NextVersion, NextVersionJournal};
 pub use port::{Append, Journal, LogKey, Position, SharedJournal, StoredFrame};
 pub use report::{Finding, Report};
 pub use sqlite::{SqliteJournal, SqliteOptions};

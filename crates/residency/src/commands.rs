@@ -198,7 +198,12 @@ impl Residents {
         let patience = tokio::time::Instant::now() + self.inner.options.lease * 2 + Duration::from_secs(2);
         loop {
             let result = match self.place(run_id).await {
-                Place::Here => self.command_to(run_id, &command, true, wait).await,
+                Place::Here => match self.command_to(run_id, &command, true, wait).await {
+                    Err(error) if error.newer() => {
+                        self.command_to_newer(run_id, &command, wait.min(SOON)).await.unwrap_or(Err(error))
+                    }
+                    result => result,
+                },
                 Place::There { replica, place } => {
                     match self.command_there(&replica, place, run_id, &command, wait.min(SOON)).await {
                         Some(result) => result,
@@ -223,6 +228,23 @@ impl Residents {
             tokio::time::sleep(ASK_AGAIN).await;
             self.refresh_peers().await;
         }
+    }
+
+    /// Asks the others, one after the other, for one that can read what a newer version wrote.
+    async fn command_to_newer(
+        &self,
+        run_id: &RunId,
+        command: &Command,
+        soon: Duration,
+    ) -> Option<Result<(Reply, Option<Envelope>), Error>> {
+        for replica in self.inner.peers.others(self.replica()) {
+            match self.command_there(&replica, true, run_id, command, soon).await {
+                Some(Err(error)) if error.newer() || matches!(error, Error::Journal(_)) => {}
+                Some(result) => return Some(result),
+                None => {}
+            }
+        }
+        None
     }
 
     /// Asks another replica; `None` when that settled nothing.

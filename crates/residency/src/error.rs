@@ -42,6 +42,13 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a newer version of the program wrote the run, so that this one must leave it to a member of that version.
+    pub(crate) fn newer(&self) -> bool {
+        matches!(self, Self::Fold { source: FrameError::Newer { .. }, .. })
+    }
+}
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {

@@ -1,7 +1,7 @@
 //! What watchers of a run receive over the bus: frames as they are journaled, and live deltas.
 
 use bytes::Bytes;
-use hearth_run_core::Frame;
+use hearth_run_core::{FRAME_VERSION, Frame};
 use hearth_types::{Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,8 @@ impl LiveItem {
 
     /// `None` for what this program does not understand: watchers then read the journal.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        hearth_types::from_own_json(bytes).ok()
+        let item: Self = hearth_types::from_own_json(bytes).ok()?;
+        (!matches!(&item, Self::Frame(frame) if frame.v > FRAME_VERSION)).then_some(item)
     }
 }
 

@@ -21,6 +21,13 @@ impl Peers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|row| &row.replica == replica)
     }
 
+    /// Those that take runs, besides this one.
+    pub fn others(&self, own: &ReplicaId) -> Vec<ReplicaId> {
+        let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = rows.iter().filter(|row| row.replica != *own && !row.draining);
+        others.map(|row| row.replica.clone()).collect()
+    }
+
     /// Where a run that nobody owns goes: here, unless the less loaded of two others has clearly more
     /// room. `pick` gives a number below its argument.
     pub fn choose(&self, own: &ReplicaRow, pick: impl Fn(usize) -> usize) -> Option<ReplicaId> {

@@ -109,6 +109,8 @@ where
         async move {
             if let Err(error) = acting.await
                 && !matches!(error, Error::Draining | Error::Refused(_))
+                // A member that was upgraded takes it.
+                && !error.newer()
             {
                 tracing::warn!(%run_id, %error, "a run could not be woken; the next sweep tries again");
             }

@@ -133,7 +133,13 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
         ..RedisOptions::at(redis_url.0)
     })?;
     let journal = JetStreamJournal::connect(journal_options(settings, nats_url, replica.to_string())).await?;
-    let stores = Stores { journal: Arc::new(journal), registry: Arc::new(registry), bus: Arc::new(bus) };
+    let journal: SharedJournal = Arc::new(journal);
+    #[cfg(debug_assertions)]
+    let journal: SharedJournal = match settings.next_version {
+        Some(version) => Arc::new(hearth_journal::NextVersionJournal::new(journal, version)),
+        None => journal,
+    };
+    let stores = Stores { journal, registry: Arc::new(registry), bus: Arc::new(bus) };
     let nodes = Nodes::new(stores.registry.clone(), settings.sandbox.get("SANDBOX_AUTH_TOKEN").cloned());
     let said = "sandbox nodes of the cluster".to_owned();
     let (replica, residents) =

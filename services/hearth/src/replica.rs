@@ -26,6 +26,10 @@ pub struct ReplicaArgs {
     /// Address to serve on; port 0 takes a free one [default: 127.0.0.1:7420]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Write as the next version would, `minor` or `major`; in debug builds only
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true, env = "HEARTH_NEXT_VERSION", value_name = "DIFFERENCE")]
+    next_version: Option<hearth_journal::NextVersion>,
 }
 
 pub async fn replica(args: ReplicaArgs, screen: &Screen) -> Result<Verdict, Failure> {
@@ -34,7 +38,12 @@ pub async fn replica(args: ReplicaArgs, screen: &Screen) -> Result<Verdict, Fail
     let flags = args.listen.map(|listen| ("listen", listen));
     let usage = |error: hearth_control_plane::config::ConfigError| Failure::Usage(error.to_string());
     let sources = Sources::read(args.config.as_deref(), environment, flags.into_iter().collect()).map_err(usage)?;
-    let settings = Settings::load(&sources).map_err(usage)?;
+    #[cfg_attr(not(debug_assertions), allow(unused_mut, reason = "changed in debug builds only"))]
+    let mut settings = Settings::load(&sources).map_err(usage)?;
+    #[cfg(debug_assertions)]
+    {
+        settings.next_version = args.next_version;
+    }
     let screen = *screen;
     let greet = move |address: std::net::SocketAddr, sandbox: &str| {
         let url = format!("http://{address}");

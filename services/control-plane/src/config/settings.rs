@@ -78,6 +78,9 @@ pub struct Settings {
     /// Where a test wants this process to end.
     #[cfg(debug_assertions)]
     pub crash_at_append: Option<hearth_journal::CrashPoint>,
+    /// Where a test wants this process to write as the next version would.
+    #[cfg(debug_assertions)]
+    pub next_version: Option<hearth_journal::NextVersion>,
     /// `SANDBOX_…` names and values, not checked here.
     pub sandbox: BTreeMap<String, String>,
 }
@@ -175,6 +178,8 @@ impl Reader {
             otlp_endpoint,
             #[cfg(debug_assertions)]
             crash_at_append: None,
+            #[cfg(debug_assertions)]
+            next_version: None,
             sandbox: std::mem::take(&mut self.merged.sandbox),
         })
     }

@@ -14,6 +14,8 @@ const FOREIGN_VARIABLES: &[&str] = &[
     // What a test asks a debug build for; any other build refuses it.
     #[cfg(debug_assertions)]
     "HEARTH_CRASH_AT_APPEND",
+    #[cfg(debug_assertions)]
+    "HEARTH_NEXT_VERSION",
 ];
 
 /// Everything that settings are read from. It has no debug output: there are secrets in it.
