@@ -94,6 +94,6 @@ pub(crate) fn page_limit(limit: Option<u32>) -> Result<u32, Fault> {
     match limit {
         None => Ok(limits::LIST_LIMIT),
         Some(limit) if (1..=limits::LIST_LIMIT_MAX).contains(&limit) => Ok(limit),
-        Some(other) => Err(Fault::invalid("limit", other, "1 to 500")),
+        Some(other) => Err(Fault::invalid("limit", other, "a whole number from 1 to 500")),
     }
 }

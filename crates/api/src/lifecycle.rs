@@ -4,6 +4,7 @@ use hearth_run_core::{Cancel as CancelCommand, Close as CloseCommand};
 use hearth_types::{Envelope, Fault, RunId};
 
 use crate::answers::{Answer, CancelAnswer, CloseAnswer};
+use crate::start::after_acceptance;
 use crate::{Caller, Cancel, Close, Hearth, check};
 
 impl Hearth {
@@ -62,7 +63,7 @@ impl Hearth {
         let command =
             CloseCommand { reason: request.reason, key: Some(Self::key_for_once(caller)), partial: String::new() };
         let (initiated, replayed) = self.residents().close(&head.run_id, command).await?;
-        let (state, closed) = self.residents().await_end(&head.run_id).await?;
+        let (state, closed) = self.residents().await_end(&head.run_id).await.map_err(after_acceptance)?;
         let body = CloseAnswer {
             child_run_id: child.then(|| head.run_id.clone()),
             run_id: head.run_id,

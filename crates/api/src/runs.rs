@@ -7,6 +7,8 @@ use hearth_residency::Accepted;
 use hearth_run_core::{Accept, HeadBody};
 use hearth_types::{Envelope, Fault, InputMode, RunId, TurnId};
 
+use serde_json::json;
+
 use crate::answers::{Answer, InputAnswer, LastTurn, Listing, RunAnswer, RunView};
 use crate::hearth::parse_session_id;
 use crate::start::{Begun, Wishes};
@@ -206,8 +208,10 @@ fn prompt_of(request: &CreateRun) -> Result<String, Fault> {
             check::prompt("segments", &joined)?;
             Ok(joined)
         }
-        (None, None) => Err(Fault::invalid("prompt", "absent", "`prompt`, or `segments` in its place")),
-        (Some(_), Some(_)) => Err(Fault::invalid("segments", "given beside `prompt`", "one of the two")),
+        (None, None) => Err(Fault::missing("prompt", "text of at least one character, or `segments` in its place")),
+        (Some(_), Some(segments)) => {
+            Err(Fault::invalid("segments", json!(segments), "absent where `prompt` is given, or the reverse"))
+        }
     }
 }
 

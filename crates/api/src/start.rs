@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hearth_residency::{Created, Error};
 use hearth_run_core::{KeyUse, RunSpec};
-use hearth_types::{AgentDefinition, Envelope, Fault, Isolation, RunId, SandboxSpec, SessionId, TurnId};
+use hearth_types::{AgentDefinition, Envelope, Fault, FaultCode, Isolation, RunId, SandboxSpec, SessionId, TurnId};
 
 use crate::{Caller, Hearth};
 
@@ -99,10 +99,44 @@ impl Hearth {
         turn_id: &TurnId,
         wait: Option<Duration>,
     ) -> Result<Envelope, Fault> {
-        let Some(wait) = wait else { return Ok(self.residents().await_turn(run_id, turn_id).await?) };
+        let Some(wait) = wait else {
+            return self.residents().await_turn(run_id, turn_id).await.map_err(after_acceptance);
+        };
         match tokio::time::timeout(wait, self.residents().await_turn(run_id, turn_id)).await {
-            Ok(envelope) => Ok(envelope?),
-            Err(_) => Ok(self.residents().turn(run_id, turn_id).await?),
+            Ok(envelope) => envelope.map_err(after_acceptance),
+            Err(_) => self.residents().turn(run_id, turn_id).await.map_err(after_acceptance),
         }
+    }
+}
+
+/// A command that was accepted goes on, whatever keeps its caller from hearing of it: `unavailable` would
+/// say that nothing was done.
+pub(crate) fn after_acceptance(error: Error) -> Fault {
+    let fault = Fault::from(error);
+    if fault.code != FaultCode::Unavailable {
+        return fault;
+    }
+    Fault::new(
+        FaultCode::DeadlineExceeded,
+        format!("it was accepted, and what became of it cannot be read now ({}); repeat with the same key", fault.message),
+    )
+    .retry_after(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_accepted_is_not_told_as_if_nothing_had_been_done() {
+        let away = || Error::Journal(hearth_journal::Error::Unavailable { reason: "cut off".into() });
+        assert_eq!(Fault::from(away()).code, FaultCode::Unavailable);
+        for error in [away(), Error::Gone] {
+            let fault = after_acceptance(error);
+            assert_eq!(fault.code, FaultCode::DeadlineExceeded);
+            assert!(fault.code.retryable() && fault.retry_after_ms.is_some());
+        }
+        assert_eq!(after_acceptance(Error::Draining).code, FaultCode::Draining);
+        assert_eq!(after_acceptance(Error::NotFound).code, FaultCode::NotFound);
     }
 }

@@ -22,17 +22,47 @@ impl Hearth {
     }
 
     pub async fn get_workspace(&self, caller: &Caller, name: &str) -> Result<WorkspaceRow, Fault> {
-        let rows = self.workspaces()?.list_workspaces(Some(owner(caller, name)?)).await?;
-        rows.into_iter().find(|row| row.name == name).ok_or_else(Fault::not_found)
+        self.find_workspace(caller, name).await
     }
 
     pub async fn export_workspace(&self, caller: &Caller, name: &str) -> Result<TarStream, Fault> {
-        self.workspaces()?.export_workspace(owner(caller, name)?, name).await
+        let owner = self.workspace_owner(caller, name).await?;
+        self.workspaces()?.export_workspace(&owner, name).await
     }
 
     pub async fn delete_workspace(&self, caller: &Caller, name: &str) -> Result<(), Fault> {
         require_operator(caller)?;
-        self.workspaces()?.delete_workspace(owner(caller, name)?, name).await
+        let owner = self.workspace_owner(caller, name).await?;
+        self.workspaces()?.delete_workspace(&owner, name).await
+    }
+
+    /// Whose workspace of this name a caller means. An admin lists every tenant's, and so may name each.
+    async fn workspace_owner(&self, caller: &Caller, name: &str) -> Result<Tenant, Fault> {
+        if caller.principal.role != Role::Admin {
+            return owner(caller, name).cloned();
+        }
+        Ok(self.find_workspace(caller, name).await?.tenant_id)
+    }
+
+    async fn find_workspace(&self, caller: &Caller, name: &str) -> Result<WorkspaceRow, Fault> {
+        let own = owner(caller, name)?;
+        let only = (caller.principal.role != Role::Admin).then_some(own);
+        let mut rows = self.workspaces()?.list_workspaces(only).await?;
+        rows.retain(|row| row.name == name);
+        if let Some(row) = rows.iter().find(|row| row.tenant_id == *own) {
+            return Ok(row.clone());
+        }
+        let mut tenants: Vec<&str> = rows.iter().map(|row| row.tenant_id.as_str()).collect();
+        tenants.sort_unstable();
+        tenants.dedup();
+        match tenants.as_slice() {
+            [] => Err(Fault::not_found()),
+            [_] => Ok(rows.remove(0)),
+            several => {
+                let allowed = format!("one of those that have a workspace of this name: {}", several.join(", "));
+                Err(Fault::missing("tenant", &allowed))
+            }
+        }
     }
 
     pub async fn import_workspace(&self, caller: &Caller, name: &str, tar: TarStream) -> Result<Imported, Fault> {

@@ -1,8 +1,9 @@
 //! The `Agent` tool: its arguments, checked, and the port that carries them out.
 
 use async_trait::async_trait;
-use hearth_types::{Fault, FaultCode, Isolation, RunId, SandboxSpec, TurnId, limits};
+use hearth_types::{Fault, Isolation, RunId, SandboxSpec, TurnId, limits};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::CallContext;
@@ -130,9 +131,8 @@ fn checked_name(op: AgentOp) -> Result<AgentOp, Fault> {
     }
 }
 
-fn fields<T: for<'de> Deserialize<'de>>(rest: Map<String, Value>) -> Result<T, Fault> {
-    serde_json::from_value(Value::Object(rest))
-        .map_err(|error| Fault::new(FaultCode::InvalidArgument, format!("the arguments of Agent do not fit: {error}")))
+fn fields<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, Fault> {
+    hearth_types::decode("arguments", Value::Object(rest))
 }
 
 /// Carries out the `Agent` tool for a run. Every call is repeated after a crash with the same
@@ -150,6 +150,7 @@ pub trait Delegate: std::marker::Send + Sync + 'static {
 
 #[cfg(test)]
 mod tests {
+    use hearth_types::FaultCode;
     use serde_json::json;
 
     use super::*;

@@ -9,7 +9,7 @@ use hearth_models::{
     TurnContext,
 };
 use hearth_run_core::{RunSpec, StepRecord, StepReport, ToolReport, Turn};
-use hearth_types::{CallId, Fault, FaultCode, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError, TurnId};
+use hearth_types::{CallId, FaultCode, Timestamp, ToolCall, ToolOutput, TraceContext, TurnError, TurnId};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::Instrument;
 
@@ -320,13 +320,13 @@ async fn report_error(
     error: hearth_models::Error,
 ) -> Result<(), Stopped> {
     let code = match error.kind {
-        hearth_models::ErrorKind::Invalid => FaultCode::InvalidArgument,
-        hearth_models::ErrorKind::Agent => FaultCode::Internal,
+        // What fails of a program is in the definition or in the prompt, and so the caller's to change;
+        // `internal` would call it a bug of Hearth, and nothing else in the contract is not retryable.
+        hearth_models::ErrorKind::Invalid | hearth_models::ErrorKind::Agent => FaultCode::InvalidArgument,
         hearth_models::ErrorKind::Transient => FaultCode::Unavailable,
         hearth_models::ErrorKind::Refused => FaultCode::PermissionDenied,
     };
-    // A model that passes on what a tool or a provider said knows the code better.
-    let cause = error.source.as_ref().and_then(|source| source.downcast_ref::<Fault>()).map(|fault| fault.code);
+    let code = error.code().unwrap_or(code);
     let report = StepReport {
         turn_id: turn_id.clone(),
         thinking: String::new(),
@@ -334,7 +334,7 @@ async fn report_error(
         calls: Vec::new(),
         usage: hearth_types::Usage::default(),
         truncated: false,
-        error: Some(TurnError { code: cause.unwrap_or(code), message: error.message }),
+        error: Some(TurnError { code, message: error.message }),
     };
     port.step(report).await.map(|_| ())
 }

@@ -6,7 +6,7 @@ use axum::http::request::Parts;
 use hearth_telemetry::names::field;
 use hearth_types::{Fault, FaultCode, TraceContext};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult, PaginatedRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode, Implementation, ListToolsResult, PaginatedRequestParams,
     ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{NotificationContext, RequestContext};
@@ -62,6 +62,22 @@ impl<T: Toolbox> ServerHandler for Handler<T> {
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {}
+
+    /// What the protocol could not read as any of its requests. A method that it has was given the wrong
+    /// parameters then, and is not missing.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let wrong = match request.method.as_str() {
+            "tools/call" => "`params` is an object with `name`, a string, and `arguments`, an object or absent",
+            "tools/list" => "`params` is an object with `cursor`, a string, or absent",
+            "initialize" => "`params` is an object with `protocolVersion`, `capabilities` and `clientInfo`",
+            _ => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, request.method, None)),
+        };
+        Err(ErrorData::invalid_params(format!("{}: {wrong}", request.method), None))
+    }
 
     async fn list_tools(
         &self,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hearth_types::{AgentDefinition, RunId, SandboxId, Timestamp, ToolOutput, TurnId, Usage};
+use hearth_types::{AgentDefinition, Fault, FaultCode, RunId, SandboxId, Timestamp, ToolOutput, TurnId, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +13,8 @@ use serde_json::Value;
 pub enum ErrorKind {
     /// The prompt or the definition is not what this model takes; another try fails as well.
     Invalid,
-    /// The agent's own program failed, diverged from its record, or passed one of its bounds.
+    /// The agent's own program failed, diverged from its record, or passed one of its bounds. Programs
+    /// are deterministic: it is what the agent and its prompt make of each other, and fails again.
     Agent,
     /// The provider refused or failed in a way that another try may not.
     Transient,
@@ -34,6 +35,19 @@ pub struct Error {
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
+    }
+
+    /// The same error, known to be one of the contract's.
+    #[must_use]
+    pub fn with_code(mut self, code: FaultCode) -> Self {
+        self.source = Some(Box::new(Fault::new(code, self.message.clone())));
+        self
+    }
+
+    /// The contract's code where it is known: a model that passes on what a tool or a provider said
+    /// knows it.
+    pub fn code(&self) -> Option<FaultCode> {
+        self.source.as_ref()?.downcast_ref::<Fault>().map(|fault| fault.code)
     }
 }
 

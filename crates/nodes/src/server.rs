@@ -44,7 +44,7 @@ fn encode(value: &impl serde::Serialize) -> Result<Vec<u8>, Status> {
 }
 
 fn caller_of(caller: Option<WireCaller>) -> Result<Caller, Fault> {
-    let caller = caller.ok_or_else(|| Fault::invalid("caller", "absent", "who the call is for"))?;
+    let caller = caller.ok_or_else(|| Fault::missing("caller", "who the call is for"))?;
     let run = |field: &str, text: &str| match text {
         "" => Ok(None),
         text => RunId::parse(text).map(Some).map_err(|error| Fault::invalid(field, text, &error.to_string())),

@@ -223,8 +223,7 @@ pub fn decode<T: DeserializeOwned>(args: Value) -> Result<T, Fault> {
     if !args.is_object() {
         return Err(Fault::invalid("arguments", &args, "a JSON object"));
     }
-    serde_path_to_error::deserialize(args)
-        .map_err(|error| Fault::misfit("arguments", &error.path().to_string(), &error.inner().to_string()))
+    hearth_types::decode("arguments", args)
 }
 
 #[cfg(test)]

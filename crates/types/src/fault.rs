@@ -53,6 +53,32 @@ impl FaultCode {
         }
     }
 
+    const ALL: [Self; 18] = [
+        Self::InvalidArgument,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::Conflict,
+        Self::RunEnded,
+        Self::IsolationUnavailable,
+        Self::PayloadTooLarge,
+        Self::ToolRefused,
+        Self::ResidentLimit,
+        Self::QueueFull,
+        Self::QuotaExceeded,
+        Self::CircuitOpen,
+        Self::Draining,
+        Self::Unavailable,
+        Self::SessionLost,
+        Self::DeadlineExceeded,
+        Self::Internal,
+    ];
+
+    /// The code of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == name)
+    }
+
     /// Whether the same call may succeed later without a change.
     pub const fn retryable(self) -> bool {
         matches!(
@@ -95,6 +121,12 @@ impl Fault {
         let mut fault = Self::new(FaultCode::InvalidArgument, format!("`{field}` is {shown:?}; allowed: {allowed}"));
         fault.details = Some(serde_json::json!({ "field": field, "value": shown, "allowed": allowed }));
         fault
+    }
+
+    /// A field that a request must have and has not.
+    pub fn missing(field: &str, allowed: &str) -> Self {
+        Self::new(FaultCode::InvalidArgument, format!("`{field}` is missing; allowed: {allowed}"))
+            .with_details(serde_json::json!({ "field": field, "allowed": allowed }))
     }
 
     /// The one answer to an unknown id and to another tenant's; it names no id.

@@ -4,8 +4,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, Unexpected};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
+
+/// What an id may be, in words.
+const ALLOWED: &str = "1 to 128 characters of A-Z a-z 0-9 _ -";
 
 /// An id that does not have the permitted form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,8 +39,8 @@ pub fn derive_hex(parts: &[&str]) -> String {
 macro_rules! string_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+        #[serde(into = "String")]
         pub struct $name(std::sync::Arc<str>);
 
         impl $name {
@@ -79,10 +83,11 @@ macro_rules! string_id {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = IdError;
-            fn try_from(text: String) -> Result<Self, IdError> {
-                Self::parse(&text)
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                // Told with the value, as all that does not fit its field is.
+                Self::parse(&text).map_err(|_| D::Error::invalid_value(Unexpected::Str(&text), &ALLOWED))
             }
         }
 

@@ -30,6 +30,7 @@ pub use id::{
 };
 pub use json::{from_own_json, is_too_deep};
 pub use loopback::check_loopback_names;
+pub use misfit::{decode, expected};
 pub use principal::{Principal, Role, Tenant};
 pub use random::SeededRandom;
 pub use sandbox::{Isolation, SandboxLimits, SandboxScope, SandboxSpec};

@@ -1,11 +1,55 @@
 //! Faults from what serde says of a value that has another shape than was asked for.
 
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use serde_path_to_error::{Path, Segment};
+
 use crate::{Fault, FaultCode};
+
+/// What serde_json expects where one of several names belongs; which ones it does not say.
+const ANY_NAME: &str = "string or map";
+
+/// A request from JSON; `whole` is the name of what is no field of it.
+///
+/// # Errors
+/// `invalid_argument` that names the field, what it held and what is allowed.
+pub fn decode<T: DeserializeOwned>(whole: &str, value: Value) -> Result<T, Fault> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let mut message = error.inner().to_string();
+        if let Some(said) = message.strip_suffix(ANY_NAME) {
+            let names = expected_at::<T>(error.path(), Value::String(String::new()));
+            message = format!("{said}{}", names.as_deref().unwrap_or("a string"));
+        }
+        Fault::misfit(whole, &error.path().to_string(), &message)
+    })
+}
+
+/// What a field of a request takes, in words, where its type alone says it.
+pub fn expected<T: DeserializeOwned>(field: &str) -> Option<String> {
+    said_of::<T>(json!({ field: [] }))
+}
+
+/// The same for what is deeper, by what is said of a value that does not fit there.
+fn expected_at<T: DeserializeOwned>(path: &Path, misfit: Value) -> Option<String> {
+    said_of::<T>(path.iter().rev().fold(misfit, |inner, segment| match segment {
+        Segment::Map { key } => json!({ key: inner }),
+        Segment::Seq { .. } => json!([inner]),
+        Segment::Enum { .. } | Segment::Unknown => inner,
+    }))
+}
+
+fn said_of<T: DeserializeOwned>(value: Value) -> Option<String> {
+    let said = T::deserialize(value).err()?.to_string();
+    said.split_once(", expected ").map(|(_, expected)| plain(expected)).filter(|words| words != ANY_NAME)
+}
 
 impl Fault {
     /// `path` is where serde was, `.` or nothing at the top, whose name is `whole`; `message` is what it said.
     pub fn misfit(whole: &str, path: &str, message: &str) -> Self {
         let field = field(whole, path, message);
+        if message.starts_with("missing field") {
+            return Self::missing(&field, "given");
+        }
         let (said, expected) = message.split_once(", expected ").unwrap_or((message, ""));
         let allowed = if expected.is_empty() { None } else { Some(plain(expected)) };
         match (held(said), allowed) {
@@ -75,6 +119,37 @@ fn plain(expected: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only its shape counts")]
+    struct Asked {
+        limit: Option<u32>,
+        on: Option<bool>,
+        specs: Vec<crate::SandboxSpec>,
+    }
+
+    #[test]
+    fn names_that_are_allowed_are_listed_for_a_value_that_is_no_name() {
+        for wrong in [json!(5), json!([]), json!(true)] {
+            let fault = decode::<Asked>("body", json!({ "specs": [{}, { "scope": wrong }] })).unwrap_err();
+            let details = fault.details.unwrap();
+            assert_eq!((&details["field"], &details["allowed"]), (&json!("specs[1].scope"), &json!("`shared` or `own`")));
+        }
+    }
+
+    #[test]
+    fn what_a_field_takes_follows_from_its_type() {
+        assert_eq!(expected::<Asked>("limit").unwrap(), "a whole number of 0 or more");
+        assert_eq!(expected::<Asked>("on").unwrap(), "true or false");
+    }
+
+    #[test]
+    fn a_missing_field_has_no_value() {
+        let fault = decode::<Asked>("body", json!({})).unwrap_err();
+        assert_eq!(fault.details.unwrap(), json!({ "field": "specs", "allowed": "given" }));
+        assert!(fault.message.contains("`specs` is missing"), "{}", fault.message);
+    }
 
     fn details(path: &str, message: &str) -> serde_json::Value {
         let fault = Fault::misfit("body", path, message);

@@ -92,23 +92,50 @@ struct Stores {
 /// An embedded replica: journal in a SQLite file, registry and bus in this process.
 pub async fn embedded(settings: &Settings) -> Result<Replica, StartError> {
     make_private(&settings.data_dir)?;
-    let journal: SharedJournal =
-        Arc::new(SqliteJournal::open(SqliteOptions::at(settings.data_dir.join("journal.db")))?);
-    #[cfg(debug_assertions)]
-    let journal: SharedJournal = match settings.crash_at_append {
-        Some(point) => Arc::new(hearth_journal::CrashingJournal::new(journal, point)),
-        None => journal,
-    };
+    let journal = SqliteJournal::open(SqliteOptions::at(settings.data_dir.join("journal.db")))?;
     let stores = Stores {
-        journal,
+        journal: crashing(settings, Arc::new(journal)),
         registry: Arc::new(MemoryRegistry::new()),
         bus: Arc::new(LocalBus::new(LocalOptions::default())),
     };
-    let replica = settings.replica_id.clone().unwrap_or_else(|| ReplicaId::derive(&["embedded"]));
+    let replica = match &settings.replica_id {
+        Some(named) => named.clone(),
+        None => kept_id(&settings.data_dir)?,
+    };
     let clock = SystemClock::shared();
     let (node, said) = local_node(settings, &replica, &clock, &stores).await?;
     let (replica, _) = assemble(settings, replica, stores, clock, node.clone(), said).await?;
     Ok(Replica { node: Some(node), ..replica })
+}
+
+#[cfg(debug_assertions)]
+fn crashing(settings: &Settings, journal: SharedJournal) -> SharedJournal {
+    match settings.crash_at_append {
+        Some(point) => Arc::new(hearth_journal::CrashingJournal::new(journal, point)),
+        None => journal,
+    }
+}
+
+#[cfg(not(debug_assertions))]
+fn crashing(_settings: &Settings, journal: SharedJournal) -> SharedJournal {
+    journal
+}
+
+/// The id of an embedded replica belongs to its data folder: two on one machine are two, and one that was
+/// started again is the same to what its journal says of it.
+fn kept_id(data_dir: &Path) -> Result<ReplicaId, StartError> {
+    let path = data_dir.join("replica-id");
+    let failed = |source| StartError::DataFolder { path: path.display().to_string(), source };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => ReplicaId::parse(text.trim())
+            .map_err(|error| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, error.to_string()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let fresh = ReplicaId::generate();
+            std::fs::write(&path, format!("{fresh}\n")).map_err(failed)?;
+            Ok(fresh)
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// A replica of a cluster: journal in JetStream, registry in Redis, bus on NATS.
@@ -139,7 +166,7 @@ pub async fn clustered(settings: &Settings) -> Result<Replica, StartError> {
         Some(version) => Arc::new(hearth_journal::NextVersionJournal::new(journal, version)),
         None => journal,
     };
-    let stores = Stores { journal, registry: Arc::new(registry), bus: Arc::new(bus) };
+    let stores = Stores { journal: crashing(settings, journal), registry: Arc::new(registry), bus: Arc::new(bus) };
     let nodes = Nodes::new(stores.registry.clone(), settings.sandbox.get("SANDBOX_AUTH_TOKEN").cloned());
     let said = "sandbox nodes of the cluster".to_owned();
     let (replica, residents) =

@@ -30,11 +30,17 @@ pub struct ReplicaArgs {
     #[cfg(debug_assertions)]
     #[arg(long, hide = true, env = "HEARTH_NEXT_VERSION", value_name = "DIFFERENCE")]
     next_version: Option<hearth_journal::NextVersion>,
+    /// End as by a crash at this append, `before:N` or `after:N`; in debug builds only
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true, env = "HEARTH_CRASH_AT_APPEND", value_name = "POINT")]
+    crash_at_append: Option<hearth_journal::CrashPoint>,
 }
 
 pub async fn replica(args: ReplicaArgs, screen: &Screen) -> Result<Verdict, Failure> {
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    #[cfg(debug_assertions)]
+    let crash_at_append = args.crash_at_append;
     let flags = args.listen.map(|listen| ("listen", listen));
     let usage = |error: hearth_control_plane::config::ConfigError| Failure::Usage(error.to_string());
     let sources = Sources::read(args.config.as_deref(), environment, flags.into_iter().collect()).map_err(usage)?;
@@ -43,6 +49,7 @@ pub async fn replica(args: ReplicaArgs, screen: &Screen) -> Result<Verdict, Fail
     #[cfg(debug_assertions)]
     {
         settings.next_version = args.next_version;
+        settings.crash_at_append = crash_at_append;
     }
     let screen = *screen;
     let greet = move |address: std::net::SocketAddr, sandbox: &str| {

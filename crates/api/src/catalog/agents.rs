@@ -158,8 +158,7 @@ impl Hearth {
     ) -> Result<Answer<AgentView>, Fault> {
         operators_only(caller)?;
         let source = self.agent(&caller.principal.tenant, name, None).await?;
-        let overrides: DefinitionFields = serde_json::from_value(request.overrides.into())
-            .map_err(|error| Fault::new(FaultCode::InvalidArgument, format!("the overrides do not fit: {error}")))?;
+        let overrides: DefinitionFields = hearth_types::decode("body", request.overrides.into())?;
         let clone = clone_agent(&source, &request.name, overrides).map_err(|refusal| refusal.fault())?;
         runnable(&clone)?;
         self.put_new(caller, &clone).await

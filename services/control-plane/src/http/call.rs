@@ -225,7 +225,7 @@ fn agent_name(field: &str, value: &str) -> Result<(), Fault> {
 fn page(limit: Option<u32>) -> Result<(), Fault> {
     match limit {
         Some(limit) if !(1..=limits::LIST_LIMIT_MAX).contains(&limit) => {
-            Err(Fault::invalid("limit", limit, "a number from 1 to 500"))
+            Err(Fault::invalid("limit", limit, query::LIMIT))
         }
         _ => Ok(()),
     }

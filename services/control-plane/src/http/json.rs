@@ -56,8 +56,7 @@ fn whole_number(value: &mut Value) {
 /// # Errors
 /// `invalid_argument` that names the field.
 pub fn decode<T: DeserializeOwned>(body: Value) -> Result<T, Fault> {
-    serde_path_to_error::deserialize(body)
-        .map_err(|error| Fault::misfit("body", &error.path().to_string(), &error.inner().to_string()))
+    hearth_types::decode("body", body)
 }
 
 fn wrong(field: &str, message: &str) -> Fault {

@@ -1,8 +1,8 @@
 //! What the headers of a request ask for.
 
-use axum::http::{HeaderMap, HeaderName, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use hearth_api::StreamFrom;
-use hearth_types::{Fault, FaultCode, TraceContext, limits};
+use hearth_types::{Fault, TraceContext, limits};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -14,7 +14,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u
     let first = values.next();
     match values.next() {
         None => Ok(first.map(axum::http::HeaderValue::as_bytes)),
-        Some(_) => Err(Fault::invalid(name.as_str(), "given twice", "given once")),
+        Some(other) => Err(Fault::invalid(name.as_str(), String::from_utf8_lossy(other.as_bytes()), "given once")),
     }
 }
 
@@ -88,13 +88,14 @@ pub fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// Faults that come from the surface alone.
-pub fn method_not_allowed() -> Fault {
-    Fault::new(FaultCode::InvalidArgument, "this path does not take this method; `Allow` lists those that it takes")
+pub fn method_not_allowed(method: &Method) -> Fault {
+    Fault::invalid("method", method, "those that the header `Allow` lists for this path")
 }
 
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use hearth_types::FaultCode;
     use proptest::prelude::*;
 
     use super::*;

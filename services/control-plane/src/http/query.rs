@@ -1,7 +1,10 @@
 //! Query strings: every parameter known, given once, and of its type.
 
-use hearth_types::Fault;
+use hearth_types::{Fault, expected};
 use serde::de::DeserializeOwned;
+
+/// What `limit` may be, wherever there is one.
+pub const LIMIT: &str = "a whole number from 1 to 500";
 
 /// The parameters of a request.
 ///
@@ -16,23 +19,29 @@ pub fn decode<T: DeserializeOwned>(query: Option<&str>) -> Result<T, Fault> {
         }
     }
     let reader = serde_urlencoded::Deserializer::new(pairs());
-    serde_path_to_error::deserialize(reader).map_err(|error| {
+    T::deserialize(reader).map_err(|error| {
         // serde_urlencoded does not keep track of where it is: the parameter is found by its value.
-        let culprit = culprit::<T>(query).unwrap_or_else(|| "the query".to_owned());
-        Fault::misfit(&culprit, &error.path().to_string(), &error.inner().to_string())
+        match pairs().find_map(|(name, value)| misfit::<T>(&name, &value)) {
+            Some(fault) => fault,
+            None => Fault::misfit("the query", "", &error.to_string()),
+        }
     })
 }
 
-/// The first parameter that is refused on its own.
-fn culprit<T: DeserializeOwned>(query: &str) -> Option<String> {
-    let alone = |name: &str, value: &str| {
-        let one = form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish();
-        let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(one.as_bytes()));
-        T::deserialize(reader).is_ok()
+/// What is wrong with a parameter on its own.
+fn misfit<T: DeserializeOwned>(name: &str, value: &str) -> Option<Fault> {
+    let one = form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish();
+    let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(one.as_bytes()));
+    let said = T::deserialize(reader).err()?.to_string();
+    if said.contains(", expected ") || said.starts_with("missing field") {
+        return Some(Fault::misfit(name, "", &said));
+    }
+    // Of numbers and flags it is not said what they may be.
+    let allowed = match name {
+        "limit" => Some(LIMIT.to_owned()),
+        _ => expected::<T>(name).filter(|allowed| allowed != "a string"),
     };
-    form_urlencoded::parse(query.as_bytes())
-        .find(|(name, value)| !alone(name, value))
-        .map(|(name, _)| name.into_owned())
+    Some(Fault::invalid(name, value, &allowed.unwrap_or(said)))
 }
 
 #[cfg(test)]
@@ -69,6 +78,20 @@ mod tests {
             assert_eq!(fault.code, FaultCode::InvalidArgument);
             assert_eq!(fault.details.unwrap()["field"], named, "{query}");
         }
+        for (query, value, allowed) in [
+            ("limit=abc", "abc", LIMIT),
+            ("limit=99999999999", "99999999999", LIMIT),
+            ("limit=", "", LIMIT),
+            ("resident=yes", "yes", "true or false"),
+            ("state=sleeping", "sleeping", "one of `running`, `awaiting_input`, `completed`, `failed`, `closed`"),
+            ("root_run_id=a%2Fb", "a/b", "1 to 128 characters of A-Z a-z 0-9 _ -"),
+        ] {
+            let details = decode::<ListRuns>(Some(query)).unwrap_err().details.unwrap();
+            assert_eq!((details["value"].as_str(), details["allowed"].as_str()), (Some(value), Some(allowed)), "{query}");
+        }
+        let details = decode::<Poll>(Some("timeout_ms=-1")).unwrap_err().details.unwrap();
+        assert_eq!(details["value"], "-1");
+        assert_eq!(details["allowed"], "a whole number of 0 or more");
         assert!(decode::<Poll>(Some("turn_id=..")).is_err());
     }
 }

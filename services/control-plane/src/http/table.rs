@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::handler::Handler;
-use axum::http::header;
+use axum::http::{Method, header};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodFilter, on};
@@ -132,14 +132,14 @@ impl Table {
         let protected = self
             .protected
             .fallback(|| async { Refusal::from(Fault::not_found()).into_response() })
-            .method_not_allowed_fallback(|| async { refused_method() })
+            .method_not_allowed_fallback(refused_method)
             .layer(from_fn_with_state(gateway.clone(), layers::identify))
             .layer(from_fn_with_state(gateway.clone(), layers::enter));
         let unbounded = self
             .unbounded
-            .method_not_allowed_fallback(|| async { refused_method() })
+            .method_not_allowed_fallback(refused_method)
             .layer(from_fn_with_state(gateway.clone(), layers::identify));
-        let public = self.public.method_not_allowed_fallback(|| async { refused_method() });
+        let public = self.public.method_not_allowed_fallback(refused_method);
         Router::new()
             .merge(protected)
             .merge(unbounded)
@@ -151,8 +151,10 @@ impl Table {
     }
 }
 
-fn refused_method() -> axum::response::Response {
-    let mut response = Refusal::from(method_not_allowed()).into_response();
+/// The one refusal whose status is not its code's: HTTP has a status of its own for it, and the contract no
+/// code that says more than that the request is wrong.
+async fn refused_method(method: Method) -> axum::response::Response {
+    let mut response = Refusal::from(method_not_allowed(&method)).into_response();
     *response.status_mut() = axum::http::StatusCode::METHOD_NOT_ALLOWED;
     response
 }

@@ -13,7 +13,7 @@ use crate::screen::{Screen, one_line, shortened};
 /// Follow the events of a run
 ///
 /// Shows what happened so far, then what happens, until the run has ended. A lost connection is taken
-/// up again after the last event. With --json each event is one line: {\"id\", \"event\", \"data\"}.
+/// up again after the last event. With --json each event is one line: {"id", "event", "data"}.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   hearth tail run_…

@@ -1,10 +1,12 @@
 //! Exceptions of a program as an error message shows them.
 
 use rquickjs::convert::Coerced;
+use hearth_types::FaultCode;
 use rquickjs::{Ctx, FromJs, Value};
 
 use crate::code::CodeBounds;
 use crate::code::record::clipped;
+use crate::{Error, ErrorKind};
 
 /// Bytes of a message, and of a stack.
 const SHOWN_BYTES: usize = 4 << 10;
@@ -13,10 +15,30 @@ const SHOWN_BYTES: usize = 4 << 10;
 const OUT_OF_MEMORY: &str = "out of memory";
 const OUT_OF_STACK: &str = "Maximum call stack size exceeded";
 
-/// The exception behind an error that the interpreter returned.
-pub(super) fn thrown(ctx: &Ctx<'_>, error: &rquickjs::Error, bounds: &CodeBounds) -> String {
-    let pending = ctx.has_exception() || error.is_exception();
-    if pending { shown(&ctx.catch(), bounds) } else { clipped(&error.to_string(), SHOWN_BYTES) }
+/// The exception behind an error that the interpreter returned. What a tool refused keeps its code when
+/// the program lets it pass, or throws another error that carries it.
+pub(super) fn thrown(ctx: &Ctx<'_>, error: &rquickjs::Error, bounds: &CodeBounds) -> Error {
+    if !ctx.has_exception() && !error.is_exception() {
+        return Error::new(ErrorKind::Agent, clipped(&error.to_string(), SHOWN_BYTES));
+    }
+    let value = ctx.catch();
+    let error = Error::new(ErrorKind::Agent, shown(&value, bounds));
+    match code(&value) {
+        Some(code) => error.with_code(code),
+        None => error,
+    }
+}
+
+/// The `code` of a thrown object, where it is one of the contract's.
+fn code(value: &Value<'_>) -> Option<FaultCode> {
+    match value.as_object()?.get::<_, Option<String>>("code") {
+        Ok(code) => FaultCode::parse(&code?),
+        Err(_) => {
+            // A getter threw, or the property is no text.
+            drop(value.ctx().catch());
+            None
+        }
+    }
 }
 
 /// The name and message of a thrown value, and its stack where it has one.

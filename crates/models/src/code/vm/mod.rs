@@ -12,6 +12,7 @@ mod watchdog;
 
 use std::sync::Arc;
 
+use hearth_types::FaultCode;
 pub(super) use program::{Program, check};
 use serde::{Deserialize, Serialize};
 pub(super) use thread::{Launch, Live, launch};
@@ -37,17 +38,23 @@ pub(super) enum Event {
 pub(super) struct Failed {
     kind: ErrorKind,
     message: String,
+    /// The code that the contract has for it, where that is known.
+    code: Option<FaultCode>,
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { kind: error.kind, message: error.message }
+        Self { kind: error.kind, code: error.code(), message: error.message }
     }
 }
 
 impl From<Failed> for Error {
     fn from(failed: Failed) -> Self {
-        Self::new(failed.kind, failed.message)
+        let error = Self::new(failed.kind, failed.message);
+        match failed.code {
+            Some(code) => error.with_code(code),
+            None => error,
+        }
     }
 }
 

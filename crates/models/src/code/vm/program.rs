@@ -166,23 +166,22 @@ fn conclude(ctx: &Ctx<'_>, host: &Host, result: Result<String, Failure>, bounds:
     if let Some(stop) = host.meter.take_stop() {
         return Err(stop);
     }
-    let ending = match &result {
-        Ok(_) => String::new(),
-        Err(Failure::Said(said)) => said.clone(),
-        Err(Failure::Thrown(error)) => exception::thrown(ctx, error, bounds),
-    };
+    let result = result.map_err(|failure| match failure {
+        Failure::Said(said) => Error::new(ErrorKind::Agent, said),
+        Failure::Thrown(error) => exception::thrown(ctx, &error, bounds),
+    });
     // Showing an exception can run code of the program.
     if let Some(stop) = host.meter.take_stop() {
         return Err(stop);
     }
     if let Some((number, was)) = host.missing() {
-        let now = match ending.as_str() {
-            "" => format!("the program ended after {} calls", host.calls_made()),
-            ending => format!("the program failed after {} calls: {ending}", host.calls_made()),
+        let now = match &result {
+            Ok(_) => format!("the program ended after {} calls", host.calls_made()),
+            Err(error) => format!("the program failed after {} calls: {error}", host.calls_made()),
         };
         return Err(Stop::Failed(diverged(number, was, &now)));
     }
-    result.map_err(|_| failed(ending))
+    result.map_err(Stop::Failed)
 }
 
 fn failed(message: String) -> Stop {
