@@ -11,7 +11,7 @@ use std::time::Duration;
 use hearth_api::{AgentTool, Caller, Deps, Hearth, OpenResident, Options, Send};
 use hearth_bus::{FaultyBus, LocalBus, LocalOptions, SharedBus};
 use hearth_engine::{Engine, Tools};
-use hearth_journal::{FaultyJournal, MemoryJournal, SharedJournal};
+use hearth_journal::{FaultyJournal, MemoryJournal, SharedJournal, SqliteJournal, SqliteOptions};
 use hearth_library::{Catalogue, Library};
 use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
 use hearth_nodes::Nodes;
@@ -105,6 +105,7 @@ fn assemble(
             lease: LONG,
             url: None,
             max_runs_per_tenant: 0,
+            placement_slack: hearth_residency::PLACEMENT_SLACK,
             keep_events: 100_000,
         },
         hearth_residency::Deps {
@@ -190,6 +191,48 @@ async fn opening_a_resident_is_two_appends_and_one_row_of_the_registry() {
     let hearth = stores.replica("replica-0").await;
     let cost = cost(&stores.counts, 10, async || drop(open(&hearth).await)).await;
     assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 1.0), ("registry", 1.0)]));
+}
+
+/// Commits of the journal's file so far, and the appends in them.
+fn committed() -> [f64; 2] {
+    let text = hearth_telemetry::metrics::render();
+    ["count", "sum"].map(|what| {
+        let name = format!("hearth_journal_batch_appends_{what} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or_default()
+    })
+}
+
+/// With one caller there is nothing to group: each append is one transaction, and nothing else is one.
+#[tokio::test]
+async fn a_send_is_two_appends_in_two_commits_and_many_at_once_share_theirs() {
+    const SENDS: u32 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = SqliteJournal::open(SqliteOptions::at(folder.path().join("journal.db"))).unwrap();
+    let (registry, bus) = (Arc::new(MemoryRegistry::new()), Arc::new(LocalBus::new(LocalOptions::default())));
+    let (hearth, residents, engine) = assemble("replica-0", Arc::new(journal), registry, bus);
+    residents.start(engine).await.unwrap();
+    let resident = open(&hearth).await;
+    send(&hearth, &resident).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let before = committed();
+    for _ in 0..SENDS {
+        send(&hearth, &resident).await;
+    }
+    let after = committed();
+    let each = [0, 1].map(|at| (after[at] - before[at]) / f64::from(SENDS));
+    assert!(each.iter().all(|each| (each - 2.0).abs() < f64::EPSILON), "commits and appends per send: {each:?}");
+
+    let mut others = Vec::new();
+    for _ in 0..SENDS {
+        others.push(open(&hearth).await);
+    }
+    let before = committed();
+    futures::future::join_all(others.iter().map(|resident| send(&hearth, resident))).await;
+    let after = committed();
+    let [commits, appends] = [0, 1].map(|at| after[at] - before[at]);
+    assert!((appends - f64::from(2 * SENDS)).abs() < f64::EPSILON, "{appends} appends of {SENDS} sends at once");
+    assert!(commits < appends, "{commits} commits for {appends} appends");
 }
 
 /// A ratchet: it may fall and not rise. What a send allocates is the same at each send, but for tables

@@ -273,6 +273,11 @@ impl Cluster {
         eventually(&format!("{id} has ended"), async || exit_code(pid)).await
     }
 
+    /// Whether a member's process has ended, by itself or not.
+    pub fn has_ended(&self, id: &str) -> bool {
+        exit_code(self.with(id, |member| member.pid)).is_some()
+    }
+
     /// Starts a member again and waits until it is ready.
     pub async fn restart(&self, id: &str) {
         let mut command = tokio::process::Command::new(binary());

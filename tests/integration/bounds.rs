@@ -1,11 +1,14 @@
 //! Caps, depth and idle time.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use hearth_tests::{Options, Server, eventually, mock, program};
-use serde_json::json;
+use hearth_tests::{ADMIN, Options, Server, eventually, mock, program};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 #[tokio::test]
@@ -219,4 +222,78 @@ async fn a_full_disk_refuses_what_is_new_and_loses_nothing() {
     assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
     drop(disk);
     drop(server);
+}
+
+#[tokio::test]
+async fn commands_past_what_one_run_takes_are_refused_with_a_time_to_come_back_and_it_goes_on() {
+    const AT_ONCE: usize = 600;
+    let server = Server::start().await;
+    let api = server.api();
+    let id = api.open("mock", "one").await;
+    let path = format!("/v1/_resident/{id}/cancel");
+    let ask = async |number: usize| {
+        let reply = api.post_with_key(&path, &format!("k{number}"), json!({ "turn_id": "turn_none" })).await;
+        let refused = reply.status == 429;
+        if refused {
+            assert!(reply.header("retry-after").is_some(), "{}", reply.text);
+            reply.refused(429, "queue_full");
+        } else {
+            assert_eq!(reply.ok()["stopped"], false);
+        }
+        f64::from(u8::from(refused))
+    };
+    let refused: f64 = futures::future::join_all((0..AT_ONCE).map(ask)).await.into_iter().sum();
+    let shed = api.metric("hearth_commands_shed_total").await;
+    assert!((shed - refused).abs() < 0.5, "{refused} were refused and {shed} counted");
+    assert_eq!(api.send(&id, "usable").await["output"], "usable");
+    server.stop().await;
+}
+
+async fn is_alive(connection: &mut TcpStream) -> bool {
+    let mut answer = [0; 12];
+    let asked = connection.write_all(b"GET /livez HTTP/1.1\r\nHost: here\r\n\r\n").await;
+    asked.is_ok() && connection.read_exact(&mut answer).await.is_ok() && &answer == b"HTTP/1.1 200"
+}
+
+#[tokio::test]
+async fn connections_leave_the_replica_files_of_its_own_and_come_back_when_others_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .args(["-c", "ulimit -n 400 && exec \"$0\" \"$@\""]);
+    shell.arg(hearth_tests::binary()).args(["--json", "dev", "--listen", "127.0.0.1:0", "--token", ADMIN, "--data"]);
+    let child = shell.arg(folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut child = Ended(child.unwrap());
+    let output = child.0.stdout.take().unwrap();
+    let first = tokio::task::spawn_blocking(move || BufReader::new(output).lines().next());
+    let greeting: Value = serde_json::from_str(&first.await.unwrap().unwrap().unwrap()).unwrap();
+    let address = greeting["url"].as_str().unwrap().trim_start_matches("http://").to_owned();
+
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(TcpStream::connect(&address).await.unwrap());
+    }
+    let mut served = 0;
+    for connection in &mut held {
+        served += u32::from(is_alive(connection).await);
+    }
+    assert!((64..=144).contains(&served), "{served} of 300 connections are served with 400 files");
+    drop(held);
+    eventually("whoever comes later is served", async || {
+        let mut connection = TcpStream::connect(&address).await.ok()?;
+        is_alive(&mut connection).await.then_some(())
+    })
+    .await;
+}
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
 }

@@ -2,9 +2,10 @@
 //! again on the same folder, with clients that repeat what was not answered, it comes to the same end.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures::StreamExt;
-use hearth_tests::{Api, Options, Server, eventually, mock};
+use hearth_tests::{Api, Cluster, ClusterOptions, Options, Server, eventually, mock};
 use serde_json::{Value, json};
 
 const POINT: &str = "HEARTH_CRASH_AT_APPEND";
@@ -23,8 +24,93 @@ function run(input) {
 }
 ";
 
+/// The same without a sandbox, for a cluster that has no node.
+const WITHOUT_SANDBOX: &str = "/*
+tools: [Agent]
+*/
+function run(input) {
+  const child = Agent({ op: 'open', name: 'mock', prompt: 'to the child' });
+  const again = Agent({ op: 'send', child_run_id: child.child_run_id, prompt: input });
+  return child.output + ', ' + again.output;
+}
+";
+
+/// What the scenario is played on, and is ended by its own appends.
+enum Stage {
+    /// An embedded replica on SQLite.
+    Embedded(Box<Server>),
+    /// A replica on JetStream. Its cluster has a name of its own, so that on the same servers each
+    /// scenario begins with nothing.
+    Clustered { stores: Arc<Cluster>, name: String },
+}
+
+impl Stage {
+    fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Embedded(server) => server.has_ended(),
+            Self::Clustered { stores, name } => stores.has_ended(name),
+        }
+    }
+
+    /// Starts it again, without a crash point.
+    async fn restart(&mut self) -> Api {
+        match self {
+            Self::Embedded(server) => {
+                server.set(POINT, None);
+                server.restart().await;
+                server.api()
+            }
+            Self::Clustered { stores, name } => joined(stores, name, None).await,
+        }
+    }
+
+    async fn end(mut self) {
+        if self.has_ended() {
+            return;
+        }
+        match &mut self {
+            Self::Embedded(server) => server.kill().await,
+            Self::Clustered { stores, name } => stores.kill(name).await,
+        }
+    }
+}
+
+async fn joined(stores: &Cluster, name: &str, point: Option<&str>) -> Api {
+    let mut variables = vec![("HEARTH_CLUSTER_NAME", name), ("HEARTH_JOURNAL_PARTITIONS", "1")];
+    variables.extend(point.map(|point| (POINT, point)));
+    stores.join(name, &variables).await
+}
+
+/// Where scenarios are played.
+#[derive(Clone)]
+enum Ground {
+    Embedded,
+    Clustered(Arc<Cluster>),
+}
+
+impl Ground {
+    async fn stage(&self, point: Option<&str>) -> (Stage, Api) {
+        match self {
+            Self::Embedded => {
+                let mut options = Options::default().variable("SANDBOX_DRIVER", "local").agent("program.js", PROGRAM);
+                if let Some(point) = point {
+                    options = options.variable(POINT, point);
+                }
+                let server = options.start().await;
+                let api = server.api();
+                (Stage::Embedded(Box::new(server)), api)
+            }
+            Self::Clustered(stores) => {
+                let name = point.map_or_else(|| "undisturbed".to_owned(), |point| point.replace(':', "-"));
+                let api = joined(stores, &name, point).await;
+                (Stage::Clustered { stores: stores.clone(), name }, api)
+            }
+        }
+    }
+}
+
 struct Scene {
-    server: Server,
+    stage: Stage,
     api: Api,
     crashes: usize,
     /// What each call was answered, as far as it has to be the same every time.
@@ -32,14 +118,9 @@ struct Scene {
 }
 
 impl Scene {
-    async fn start(point: Option<String>) -> Self {
-        let mut options = Options::default().variable("SANDBOX_DRIVER", "local").agent("program.js", PROGRAM);
-        if let Some(point) = point {
-            options = options.variable(POINT, &point);
-        }
-        let server = options.start().await;
-        let api = server.api();
-        Self { server, api, crashes: 0, answers: BTreeMap::new() }
+    async fn start(ground: &Ground, point: Option<&str>) -> Self {
+        let (stage, api) = ground.stage(point).await;
+        Self { stage, api, crashes: 0, answers: BTreeMap::new() }
     }
 
     /// Asks until there is an answer, and starts the server again where it has ended.
@@ -56,12 +137,11 @@ impl Scene {
                 Ok(reply) if reply.status < 300 => return reply.body,
                 Ok(reply) => assert_eq!(reply.status, 503, "{method} {path}: {}", reply.text),
                 Err(_) => {
-                    let server = &mut self.server;
-                    eventually("the server that does not answer has ended", async || server.has_ended().then_some(()))
+                    let stage = &mut self.stage;
+                    eventually("the server that does not answer has ended", async || stage.has_ended().then_some(()))
                         .await;
                     self.crashes += 1;
-                    self.server.set(POINT, None);
-                    self.server.restart().await;
+                    self.api = self.stage.restart().await;
                 }
             }
         }
@@ -133,10 +213,7 @@ impl Scene {
         }
         let answers = json!(self.answers);
         let crashes = self.crashes;
-        self.server.set(POINT, None);
-        if !self.server.has_ended() {
-            self.server.kill().await;
-        }
+        self.stage.end().await;
         (crashes, json!({ "answers": answers, "runs": left }))
     }
 
@@ -174,15 +251,15 @@ fn same(value: &Value) -> Value {
     }
 }
 
-async fn played(point: Option<String>) -> (usize, Value) {
-    let mut scene = Scene::start(point).await;
+async fn played(ground: &Ground, point: &str) -> (usize, Value) {
+    let mut scene = Scene::start(ground, Some(point)).await;
     scene.play().await;
     scene.end().await
 }
 
 /// The uncrashed end, and the number of appends on the way to it.
-async fn undisturbed() -> (Value, usize) {
-    let mut scene = Scene::start(None).await;
+async fn undisturbed(ground: &Ground) -> (Value, usize) {
+    let mut scene = Scene::start(ground, None).await;
     scene.play().await;
     let api = scene.api.clone();
     let appends = api.metric("hearth_journal_append_seconds_count").await;
@@ -209,17 +286,16 @@ fn can_crash() -> bool {
     output.status.success() && text.contains("no crash point")
 }
 
-/// At every second append, from `first` on: so that each half has its own time.
-async fn crash_at(side: &str, first: usize) {
-    if !can_crash() {
-        return println!("skipped: this is no debug build, and cannot be told to end at an append");
-    }
-    let (expected, appends) = undisturbed().await;
-    let points: Vec<String> = (first..=appends).step_by(2).map(|number| format!("{side}:{number}")).collect();
+/// At every `step`th append, from `first` on.
+async fn crash_at(ground: Ground, side: &str, first: usize, step: usize) {
+    let (expected, appends) = undisturbed(&ground).await;
+    let points: Vec<String> = (first..=appends).step_by(step).map(|number| format!("{side}:{number}")).collect();
     let all = points.len();
-    let ends =
-        futures::stream::iter(points.into_iter().map(|point| async { (point.clone(), played(Some(point)).await) }));
-    let mut ends = ends.buffer_unordered(AT_ONCE);
+    let play = async |point: String| {
+        let end = played(&ground, &point).await;
+        (point, end)
+    };
+    let mut ends = futures::stream::iter(points.into_iter().map(play)).buffer_unordered(AT_ONCE);
     let mut crashed = 0;
     while let Some((point, (crashes, end))) = ends.next().await {
         crashed += crashes;
@@ -230,24 +306,54 @@ async fn crash_at(side: &str, first: usize) {
     assert!(crashed + 3 >= all, "{crashed} crashes at {all} points");
 }
 
+/// At every second append, from `first` on: so that each half has its own time.
+async fn crash_embedded(side: &str, first: usize) {
+    if !can_crash() {
+        return println!("skipped: this is no debug build, and cannot be told to end at an append");
+    }
+    crash_at(Ground::Embedded, side, first, 2).await;
+}
+
+/// At a few appends; at each of them where the environment asks for it, which takes minutes.
+async fn crash_clustered(side: &str) {
+    if !can_crash() {
+        return println!("skipped: this is no debug build, and cannot be told to end at an append");
+    }
+    let cluster = ClusterOptions::default().replicas(1).agent("program.js", WITHOUT_SANDBOX);
+    let Some(cluster) = cluster.start().await else { return };
+    let cluster = Arc::new(cluster);
+    let step = if std::env::var_os("HEARTH_CRASH_EVERYWHERE").is_some() { 1 } else { 6 };
+    crash_at(Ground::Clustered(cluster), side, 2, step).await;
+}
+
+#[tokio::test]
+async fn on_jetstream_a_crash_before_an_append_changes_nothing_of_the_end() {
+    crash_clustered("before").await;
+}
+
+#[tokio::test]
+async fn on_jetstream_a_crash_after_an_append_changes_nothing_of_the_end() {
+    crash_clustered("after").await;
+}
+
 #[tokio::test]
 async fn a_crash_before_any_append_changes_nothing_of_the_end() {
-    crash_at("before", 1).await;
+    crash_embedded("before", 1).await;
 }
 
 #[tokio::test]
 async fn a_crash_before_any_other_append_changes_nothing_of_the_end() {
-    crash_at("before", 2).await;
+    crash_embedded("before", 2).await;
 }
 
 #[tokio::test]
 async fn a_crash_after_any_append_changes_nothing_of_the_end() {
-    crash_at("after", 1).await;
+    crash_embedded("after", 1).await;
 }
 
 #[tokio::test]
 async fn a_crash_after_any_other_append_changes_nothing_of_the_end() {
-    crash_at("after", 2).await;
+    crash_embedded("after", 2).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Idempotency keys: once per key, on every POST, across restarts.
 
 use futures::future::join_all;
-use hearth_tests::{Api, Server, eventually, mock};
+use hearth_tests::{Api, Options, Server, eventually, mock};
 use serde_json::{Value, json};
 
 /// Every POST of runs and residents with a body that is accepted, and one that differs.
@@ -29,6 +29,7 @@ async fn posts(api: &Api) -> Vec<(String, Value, Value)> {
         (format!("/v1/_resident/{child}/send"), json!({ "prompt": "a" }), json!({ "prompt": "b" })),
         (format!("/v1/_resident/{child}/cancel"), reason("a"), reason("b")),
         (format!("/v1/_resident/{}/close", closing[1]), reason("a"), reason("b")),
+        ("/v1/_sandboxes/close_run".to_owned(), json!({ "root_run_id": parent }), json!({ "root_run_id": closing[0] })),
     ]
 }
 
@@ -212,5 +213,23 @@ async fn a_key_has_a_form() {
     let body = json!({ "agent": "mock", "prompt": "a" });
     api.post_with_key("/v1/runs", &"k".repeat(129), body.clone()).await.refused(400, "invalid_argument");
     api.post_with_key("/v1/runs", &"k".repeat(128), body).await.ok();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_close_of_a_sandbox_session_is_one_per_key_too() {
+    let mut server = Options::default().variable("SANDBOX_DRIVER", "local").start().await;
+    let api = server.api();
+    let prompt = json!({ "commands": ["true"], "keep_open": true }).to_string();
+    let id = api.open("dev/exec", &prompt).await;
+    let output: Value = serde_json::from_str(api.poll(&id).await["output"].as_str().unwrap()).unwrap();
+    let session = output["session_id"].as_str().unwrap();
+    let path = format!("/v1/_sandboxes/{session}/close");
+    let first = api.post_with_key(&path, "k", json!({})).await;
+    assert!(!first.is_replay());
+    assert_eq!(first.body, json!({ "session_id": session, "state": "closed" }));
+    server.crash().await;
+    let again = api.post_with_key(&path, "k", json!({})).await;
+    assert!(again.is_replay() && again.body == first.body, "{}", again.text);
     server.stop().await;
 }

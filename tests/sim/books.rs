@@ -55,6 +55,14 @@ impl Books {
         for event in &frame.events {
             match event {
                 Event::Created { spec } => {
+                    let live = self.runs.iter().find(|(id, book)| {
+                        let is_of = book.laws.spec.as_ref().is_some_and(|other| other.session_id == spec.session_id);
+                        *id != run_id && is_of && book.laws.end.is_none()
+                    });
+                    if let Some((other, _)) = live {
+                        let session = &spec.session_id;
+                        return breach("P1", format!("{run_id} begins in {session}, of which {other} is live"));
+                    }
                     let Some(parent) = &spec.parent else { continue };
                     let named = self.runs.get(&parent.run_id).is_some_and(|p| p.laws.children.contains_key(run_id));
                     if !named {

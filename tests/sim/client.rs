@@ -42,6 +42,7 @@ impl Client {
             match self.random.below(40) {
                 0 => self.burst().await,
                 1..4 => self.race().await,
+                4..8 => self.trespass().await,
                 _ => {}
             }
             let command = self.draw();
@@ -82,6 +83,34 @@ impl Client {
         tokio::time::sleep(Duration::from_millis((ms + self.random.below(10)).saturating_sub(15))).await;
         let key = Some(self.fresh_key());
         self.perform(Command::Cancel { run, turn: None }, key).await;
+    }
+
+    /// Another tenant asks for a run of this one, in one way or another.
+    async fn trespass(&mut self) {
+        let Some(run) = self.cluster.known().last().cloned() else { return };
+        let Some(place) = self.cluster.alive().first().copied() else { return };
+        let Some(member) = self.cluster.member(place) else { return };
+        let script = Script { label: format!("{}t", self.name), steps: Vec::new(), ms: 1, fails: false };
+        let command = match self.random.below(7) {
+            0 => Command::Send { run, script, wait_ms: 1 },
+            1 => Command::Input { run, text: "word.".into(), steer: true },
+            2 => Command::Cancel { run, turn: None },
+            3 => Command::Close { run },
+            4 => Command::Poll { run, turn: None, wait_ms: 1 },
+            5 => Command::Open { parent: Some(run), script, wait_ms: 1 },
+            _ => match self.cluster.session_of(&run) {
+                Some(session) => Command::Message { session, script, wait_ms: 1 },
+                None => return,
+            },
+        };
+        let key = self.fresh_key();
+        let answer = self.once_as("other", &member, &command, Some(&key), Duration::from_secs(20)).await;
+        let told = match &answer {
+            None => true,
+            Some(Answer::Refused(fault)) => fault.code.retryable() || *fault == Fault::not_found(),
+            Some(_) => false,
+        };
+        self.cluster.world.hold("P6", told, || format!("another tenant's {} got {answer:?}", command.brief()));
     }
 
     pub fn fresh_key(&mut self) -> String {
@@ -125,6 +154,10 @@ impl Client {
                 Command::Cancel { run, turn }
             }
             (Some(run), 16) => Command::Close { run },
+            (Some(run), 17) => match self.cluster.session_of(&run) {
+                Some(session) => Command::Message { session, script: self.script(1), wait_ms },
+                None => Command::Close { run },
+            },
             (Some(run), _) => {
                 let turn = if self.random.below(2) == 0 { None } else { self.known_turn(&run) };
                 Command::Poll { run, turn, wait_ms }
@@ -159,6 +192,10 @@ impl Client {
             Command::Send { run, script, wait_ms } => {
                 let script = Script { ms: script.ms + 1, ..script.clone() };
                 Command::Send { run: run.clone(), script, wait_ms: *wait_ms }
+            }
+            Command::Message { session, script, wait_ms } => {
+                let script = Script { ms: script.ms + 1, ..script.clone() };
+                Command::Message { session: session.clone(), script, wait_ms: *wait_ms }
             }
             Command::Input { run, text, steer } => {
                 Command::Input { run: run.clone(), text: format!("{text} other"), steer: *steer }
@@ -261,8 +298,19 @@ impl Client {
         key: Option<&str>,
         patience: Duration,
     ) -> Option<Answer> {
+        self.once_as("t", member, command, key, patience).await
+    }
+
+    async fn once_as(
+        &self,
+        tenant: &str,
+        member: &Member,
+        command: &Command,
+        key: Option<&str>,
+        patience: Duration,
+    ) -> Option<Answer> {
         let key = key.map(|key| Key { key: key.to_owned(), scope: command.scope(), digest: command.digest() });
-        let principal = Principal { tenant: "t".into(), subject: "s".into(), role: Role::Operator };
+        let principal = Principal { tenant: tenant.into(), subject: "s".into(), role: Role::Operator };
         let caller = Caller { principal, run: None, key, trace: None };
         let call = async {
             let answer = Box::pin(call(member, &caller, command)).await.unwrap_or_else(Answer::Refused);

@@ -11,7 +11,7 @@ use hearth_library::{Catalogue, Library};
 use hearth_registry::{MemoryRegistry, SharedRegistry};
 use hearth_residency::Residents;
 use hearth_sandbox::SharedSandboxes;
-use hearth_types::{Clock, ReplicaId, RunId, SharedClock, Timestamp};
+use hearth_types::{Clock, ReplicaId, RunId, SessionId, SharedClock, Timestamp};
 use tokio::time::Instant;
 
 use crate::broken::{Breakable, Broken};
@@ -98,6 +98,11 @@ impl Cluster {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The session that a run is of, as its journal tells it.
+    pub fn session_of(&self, run: &RunId) -> Option<SessionId> {
+        self.world.books().book(run)?.laws.spec.as_ref().map(|spec| spec.session_id.clone())
+    }
+
     pub fn booked(&self) -> Booked {
         Booked { store: self.journal.clone(), world: self.world.clone() }
     }
@@ -159,6 +164,7 @@ impl Cluster {
                 lease: LEASE,
                 url: None,
                 max_runs_per_tenant: 0,
+                placement_slack: world.plan.placement_slack,
             },
             hearth_residency::Deps {
                 journal: journal.clone(),

@@ -1,20 +1,51 @@
 //! What a client asks and what it is told.
 
-use hearth_api::{Caller, Cancel, Close, CreateRun, Input, OpenResident, Poll, Send};
-use hearth_types::{Envelope, Fault, InputMode, RunId, RunState, TurnId, derive_hex};
+use hearth_api::{Caller, Cancel, Close, CreateRun, Input, OpenResident, Poll, Send, SessionMessage};
+use hearth_types::{Envelope, Fault, InputMode, RunId, RunState, SessionId, TurnId, derive_hex};
 
 use crate::cluster::Member;
 use crate::script::{self, Script};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    Create { interactive: bool, script: Script, timeout_s: Option<u64> },
-    Open { parent: Option<RunId>, script: Script, wait_ms: u64 },
-    Send { run: RunId, script: Script, wait_ms: u64 },
-    Input { run: RunId, text: String, steer: bool },
-    Cancel { run: RunId, turn: Option<TurnId> },
-    Close { run: RunId },
-    Poll { run: RunId, turn: Option<TurnId>, wait_ms: u64 },
+    Create {
+        interactive: bool,
+        script: Script,
+        timeout_s: Option<u64>,
+    },
+    Open {
+        parent: Option<RunId>,
+        script: Script,
+        wait_ms: u64,
+    },
+    Send {
+        run: RunId,
+        script: Script,
+        wait_ms: u64,
+    },
+    Input {
+        run: RunId,
+        text: String,
+        steer: bool,
+    },
+    Cancel {
+        run: RunId,
+        turn: Option<TurnId>,
+    },
+    Close {
+        run: RunId,
+    },
+    Poll {
+        run: RunId,
+        turn: Option<TurnId>,
+        wait_ms: u64,
+    },
+    /// To whatever run of the session is live, else to one that goes on with it.
+    Message {
+        session: SessionId,
+        script: Script,
+        wait_ms: u64,
+    },
 }
 
 /// An answer, as far as a repeat must give it again.
@@ -31,7 +62,7 @@ impl Command {
     /// The run that it is for; for one that opens, none.
     pub fn run(&self) -> Option<&RunId> {
         match self {
-            Self::Create { .. } | Self::Open { .. } => None,
+            Self::Create { .. } | Self::Open { .. } | Self::Message { .. } => None,
             Self::Send { run, .. }
             | Self::Input { run, .. }
             | Self::Cancel { run, .. }
@@ -49,6 +80,7 @@ impl Command {
             Self::Cancel { run, .. } => format!("POST /v1/runs/{run}/cancel"),
             Self::Close { run } => format!("POST /v1/runs/{run}/close"),
             Self::Poll { run, .. } => format!("GET /v1/_resident/{run}"),
+            Self::Message { session, .. } => format!("POST /v1/sessions/{session}/messages"),
         }
     }
 
@@ -56,7 +88,7 @@ impl Command {
     pub fn digest(&self) -> String {
         let body = match self {
             Self::Open { parent, script, .. } => format!("{parent:?} {script:?}"),
-            Self::Send { script, .. } => format!("{script:?}"),
+            Self::Send { script, .. } | Self::Message { script, .. } => format!("{script:?}"),
             other => format!("{other:?}"),
         };
         derive_hex(&[&body])
@@ -68,6 +100,7 @@ impl Command {
             Self::Open { parent: Some(parent), script, .. } => format!("open {} under {parent}", script.label),
             Self::Open { script, .. } => format!("open {}", script.label),
             Self::Send { run, script, .. } => format!("send {} to {run}", script.label),
+            Self::Message { session, script, .. } => format!("message {} to {session}", script.label),
             other => format!("{other:?}"),
         }
     }
@@ -148,6 +181,12 @@ pub async fn call(member: &Member, caller: &Caller, command: &Command) -> Result
         Command::Close { run } => {
             let body = hearth.close(caller, run.as_str(), Close { reason: None }, true).await?.body;
             Ok(Answer::Closed { state: body.state, descendants: body.closed_descendants })
+        }
+        Command::Message { session, script, wait_ms } => {
+            let request =
+                SessionMessage { prompt: script.prompt(), wait_ms: Some(wait_ms), ..SessionMessage::default() };
+            let answer = hearth.message(caller, session.as_str(), request).await?;
+            Ok(Answer::Turn(answer.body.envelope))
         }
         Command::Poll { run, turn, wait_ms } => {
             let request = Poll { timeout_ms: Some(wait_ms), turn_id: turn };

@@ -59,6 +59,8 @@ pub struct Plan {
     pub misfortunes: usize,
     pub idle_ttl: Duration,
     pub passivate_after: Duration,
+    /// Activations that one replica may have more than another before new ones go there.
+    pub placement_slack: u64,
     /// Trees are closed by their clients in the end; else their idle time ends them.
     pub closes: bool,
 }
@@ -79,6 +81,7 @@ impl Plan {
             idle_ttl: Duration::from_secs(pick(&[3, 8, 1800, 1800])),
             passivate_after: Duration::from_millis(pick(&[300, 5_000, 60_000, 3_600_000])),
             closes: random.below(3) > 0,
+            placement_slack: pick(&[0, 0, 2, 64]),
         }
     }
 

@@ -44,6 +44,7 @@ fn scenes<F: Future<Output = ()>>(
             misfortunes: 0,
             idle_ttl: hour,
             passivate_after: hour,
+            placement_slack: 64,
             closes: true,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

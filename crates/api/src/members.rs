@@ -3,8 +3,9 @@
 use hearth_registry::ReplicaRow;
 use hearth_sandbox::{Caller as SandboxCaller, SessionArgs, SessionRow};
 use hearth_types::{Fault, FaultCode, ReplicaId, Role, RunId, SandboxId};
+use serde_json::{Value, json};
 
-use crate::answers::{Listing, ReplicaView};
+use crate::answers::{Answer, Listing, ReplicaView};
 use crate::hearth::parse_run_id;
 use crate::{Caller, Hearth, Page, check, cursor};
 
@@ -24,13 +25,14 @@ impl Hearth {
     }
 
     /// Has a replica hand everything over and end: its row, which says that it drains.
-    pub async fn drain_replica(&self, caller: &Caller, replica: &str) -> Result<ReplicaView, Fault> {
+    pub async fn drain_replica(&self, caller: &Caller, replica: &str) -> Result<Answer<Value>, Fault> {
         let replica =
             ReplicaId::parse(replica).map_err(|error| Fault::invalid("replica_id", replica, &error.to_string()))?;
         if caller.principal.role == Role::Member || caller.run.is_some() {
             return Err(Fault::new(FaultCode::PermissionDenied, "only an operator or an admin may drain a replica"));
         }
-        Ok(self.residents().drain_replica(&replica).await?.into())
+        let drain = async { Ok(ReplicaView::from(self.residents().drain_replica(&replica).await?)) };
+        self.once(caller, drain).await
     }
 
     /// The sessions that the caller may see, newest first.
@@ -60,7 +62,15 @@ impl Hearth {
         Ok(rows)
     }
 
-    pub async fn close_sandbox(&self, caller: &Caller, session: &str) -> Result<(), Fault> {
+    pub async fn close_sandbox(&self, caller: &Caller, session: &str) -> Result<Answer<Value>, Fault> {
+        let close = async {
+            self.close_session(caller, session).await?;
+            Ok(json!({ "session_id": session, "state": "closed" }))
+        };
+        self.once(caller, close).await
+    }
+
+    async fn close_session(&self, caller: &Caller, session: &str) -> Result<(), Fault> {
         let session_id =
             SandboxId::parse(session).map_err(|error| Fault::invalid("session_id", session, &error.to_string()))?;
         let rows = self.deps.sandboxes.list_all().await?;
@@ -81,7 +91,12 @@ impl Hearth {
     }
 
     /// Closes the sessions of one run tree: how many. The tree itself goes on.
-    pub async fn close_run_sandboxes(&self, caller: &Caller, root_run: &str) -> Result<u64, Fault> {
+    pub async fn close_run_sandboxes(&self, caller: &Caller, root_run: &str) -> Result<Answer<Value>, Fault> {
+        let close = async { Ok(json!({ "closed": self.close_tree(caller, root_run).await? })) };
+        self.once(caller, close).await
+    }
+
+    async fn close_tree(&self, caller: &Caller, root_run: &str) -> Result<u64, Fault> {
         let root: RunId = parse_run_id("root_run_id", root_run)?;
         let head = self.run_for(caller, root.as_str()).await?;
         if head.root_run_id != root {

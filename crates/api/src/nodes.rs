@@ -2,8 +2,9 @@
 
 use hearth_registry::NodeRow;
 use hearth_types::{Fault, FaultCode, Role, check_id};
+use serde_json::Value;
 
-use crate::answers::{Listing, NodeView};
+use crate::answers::{Answer, Listing, NodeView};
 use crate::{Caller, Hearth, Page, cursor};
 
 impl Hearth {
@@ -19,16 +20,25 @@ impl Hearth {
     }
 
     /// Makes a node take no new sessions; it ends once its last one is gone. Its row, which says that it drains.
-    pub async fn drain_node(&self, caller: &Caller, node: &str) -> Result<NodeView, Fault> {
+    pub async fn drain_node(&self, caller: &Caller, node: &str) -> Result<Answer<Value>, Fault> {
         check_id(node).map_err(|error| Fault::invalid("node_id", node, &error.to_string()))?;
         if caller.principal.role == Role::Member || caller.run.is_some() {
             return Err(Fault::new(FaultCode::PermissionDenied, "only an operator or an admin may drain a node"));
         }
-        let rows = self.deps.registry.nodes().await;
-        let rows = rows.map_err(|error| Fault::unavailable(format!("the nodes are not known now: {error}")))?;
-        let row = rows.into_iter().find(|row| row.node == node).ok_or_else(Fault::not_found)?;
-        self.deps.sandboxes.drain(node).await?;
-        Ok(NodeView { draining: true, ..row.into() })
+        if node == self.residents().replica().as_str() {
+            return Err(Fault::new(
+                FaultCode::Conflict,
+                "this node is a part of its replica and does not end by itself; drain the replica in its place",
+            ));
+        }
+        self.once(caller, async {
+            let rows = self.deps.registry.nodes().await;
+            let rows = rows.map_err(|error| Fault::unavailable(format!("the nodes are not known now: {error}")))?;
+            let row = rows.into_iter().find(|row| row.node == node).ok_or_else(Fault::not_found)?;
+            self.deps.sandboxes.drain(node).await?;
+            Ok(NodeView { draining: true, ..row.into() })
+        })
+        .await
     }
 }
 

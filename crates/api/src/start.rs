@@ -118,7 +118,10 @@ pub(crate) fn after_acceptance(error: Error) -> Fault {
     }
     Fault::new(
         FaultCode::DeadlineExceeded,
-        format!("it was accepted, and what became of it cannot be read now ({}); repeat with the same key", fault.message),
+        format!(
+            "it was accepted, and what became of it cannot be read now ({}); repeat with the same key",
+            fault.message
+        ),
     )
     .retry_after(Duration::from_secs(1))
 }

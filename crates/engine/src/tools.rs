@@ -67,7 +67,7 @@ impl Tools {
         let started = tokio::time::Instant::now();
         let known = name == "Agent" || is_sandbox_tool(name);
         let output = if !context.run.agent.admits(name) {
-            ToolOutput::error(&Fault::new(
+            refused(&Fault::new(
                 FaultCode::ToolRefused,
                 format!(
                     "the definition of {} does not admit the tool {name:?}; see its `tools`",
@@ -78,12 +78,12 @@ impl Tools {
             if resumed {
                 ToolOutput::interrupted()
             } else {
-                ToolOutput::error(&Fault::invalid("tool", name, "Agent, or one of the mcp__sandbox__ tools"))
+                refused(&Fault::invalid("tool", name, "Agent, or one of the mcp__sandbox__ tools"))
             }
         } else {
             match self.dispatch(context).await {
                 Ok(content) => ToolOutput::ok(content),
-                Err(fault) => ToolOutput::error(&fault),
+                Err(fault) => refused(&fault),
             }
         };
         let label = if known { name } else { "unknown" };
@@ -145,6 +145,11 @@ impl Tools {
             _ => {}
         }
     }
+}
+
+fn refused(fault: &Fault) -> ToolOutput {
+    metrics::TOOL_FAULTS.with_label_values(&[fault.code.as_str()]).inc();
+    ToolOutput::error(fault)
 }
 
 fn is_sandbox_tool(name: &str) -> bool {

@@ -321,9 +321,9 @@ impl Residents {
     }
 
     fn chosen(&self) -> Option<ReplicaId> {
-        self.inner
-            .peers
-            .choose(&self.row(), |below| usize::try_from(self.inner.entropy() % below.max(1) as u64).unwrap_or(0))
+        self.inner.peers.choose(&self.row(), self.inner.options.placement_slack, |below| {
+            usize::try_from(self.inner.entropy() % below.max(1) as u64).unwrap_or(0)
+        })
     }
 
     /// Carries a command out on this replica, activating the run if need be.

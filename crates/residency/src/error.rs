@@ -96,6 +96,7 @@ fn refusal_fault(refusal: &Refusal) -> Fault {
         Refusal::Ended { .. } | Refusal::Closing => FaultCode::RunEnded,
         Refusal::KeyConflict => FaultCode::Conflict,
         Refusal::QueueFull => FaultCode::QueueFull,
+        Refusal::TooMuchSaid => FaultCode::PayloadTooLarge,
         Refusal::ResidentLimit { .. } => FaultCode::ResidentLimit,
         Refusal::TooDeep => FaultCode::ToolRefused,
         Refusal::TooManySpawns { .. } | Refusal::TooManySandboxes { .. } => FaultCode::QuotaExceeded,

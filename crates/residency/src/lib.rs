@@ -30,6 +30,6 @@ pub use history::{Page, each_event};
 pub use live::LiveItem;
 pub use log::{head, read_run};
 pub use remote::ask_state;
-pub use residents::{Accepted, Cancelled, Created, Deps, Opened, Options, Residents};
+pub use residents::{Accepted, Cancelled, Created, Deps, Opened, Options, PLACEMENT_SLACK, Residents};
 pub use restore::Pages;
 pub use session::{Carried, Entry, Joined, Members, Part, compressed, members};

@@ -5,10 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use hearth_registry::ReplicaRow;
 use hearth_types::ReplicaId;
 
-/// Activations that a replica may have more than another before runs go there: moving a run costs a
-/// hop at every call.
-const SLACK: u64 = 64;
-
 #[derive(Default)]
 pub(crate) struct Peers(Mutex<Vec<ReplicaRow>>);
 
@@ -29,8 +25,8 @@ impl Peers {
     }
 
     /// Where a run that nobody owns goes: here, unless the less loaded of two others has clearly more
-    /// room. `pick` gives a number below its argument.
-    pub fn choose(&self, own: &ReplicaRow, pick: impl Fn(usize) -> usize) -> Option<ReplicaId> {
+    /// room: `slack` activations fewer. `pick` gives a number below its argument.
+    pub fn choose(&self, own: &ReplicaRow, slack: u64, pick: impl Fn(usize) -> usize) -> Option<ReplicaId> {
         let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others: Vec<&ReplicaRow> = rows.iter().filter(|row| row.replica != own.replica && !row.draining).collect();
         if others.is_empty() {
@@ -38,7 +34,7 @@ impl Peers {
         }
         let (a, b) = (others.get(pick(others.len()))?, others.get(pick(others.len()))?);
         let best = if a.active <= b.active { a } else { b };
-        (own.draining || best.active + SLACK < own.active).then(|| best.replica.clone())
+        (own.draining || best.active.saturating_add(slack) < own.active).then(|| best.replica.clone())
     }
 }
 
@@ -64,8 +60,8 @@ mod tests {
     fn a_run_stays_here_until_another_has_clearly_more_room() {
         let peers = Peers::default();
         peers.set(vec![row("a", 100, false), row("b", 90, false), row("c", 10, true)]);
-        assert_eq!(peers.choose(&row("a", 100, false), |_| 0), None);
-        let moved = peers.choose(&row("a", 500, false), |_| 0).unwrap();
+        assert_eq!(peers.choose(&row("a", 100, false), 64, |_| 0), None);
+        let moved = peers.choose(&row("a", 500, false), 64, |_| 0).unwrap();
         assert_eq!(moved.as_str(), "b");
     }
 
@@ -73,7 +69,7 @@ mod tests {
     fn a_draining_replica_gets_none_and_gives_all_away() {
         let peers = Peers::default();
         peers.set(vec![row("a", 0, true), row("b", 5_000, false)]);
-        assert_eq!(peers.choose(&row("b", 9_000, false), |_| 0), None);
-        assert_eq!(peers.choose(&row("a", 0, true), |_| 0).unwrap().as_str(), "b");
+        assert_eq!(peers.choose(&row("b", 9_000, false), 64, |_| 0), None);
+        assert_eq!(peers.choose(&row("a", 0, true), 64, |_| 0).unwrap().as_str(), "b");
     }
 }

@@ -43,7 +43,12 @@ pub struct Options {
     pub url: Option<String>,
     /// Runs of one tenant that are not final, over all replicas; 0: as many as it likes.
     pub max_runs_per_tenant: u64,
+    /// Activations that this replica may have more than another before runs go there.
+    pub placement_slack: u64,
 }
+
+/// Moving a run costs a hop at every call.
+pub const PLACEMENT_SLACK: u64 = 64;
 
 /// What residency stands on.
 pub struct Deps {

@@ -38,6 +38,7 @@ impl Run {
             created_at: at,
             last_used_at: at,
             snapshot_seq: Seq(0),
+            said_bytes: 0,
         }
     }
 
@@ -75,6 +76,7 @@ impl Run {
 
     fn apply(&mut self, seq: Seq, at: Timestamp, event: &Event) {
         self.seq = seq;
+        self.said_bytes = self.said_bytes.saturating_add(event.said_bytes());
         match event {
             Event::Created { .. } => {}
             Event::Activated { epoch, replica } => {

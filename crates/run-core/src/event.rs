@@ -165,6 +165,20 @@ impl Event {
         )
     }
 
+    /// About how much of the conversation it is, in bytes: what the run's history grows by.
+    pub(crate) fn said_bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::TurnAccepted { prompt: text, .. }
+            | Self::Text { text, .. }
+            | Self::Steered { text, .. }
+            | Self::TurnEnded { output: Some(text), .. } => text.len(),
+            Self::ToolCalled { call, .. } => json_bytes(&call.arguments),
+            Self::ToolFinished { output, .. } => json_bytes(&output.content),
+            _ => 0,
+        };
+        bytes as u64
+    }
+
     /// The turn that the event belongs to.
     pub fn turn_id(&self) -> Option<&TurnId> {
         match self {
@@ -199,4 +213,15 @@ pub struct Recorded {
     pub seq: Seq,
     pub at: Timestamp,
     pub event: Event,
+}
+
+/// Of the texts in a value, without writing it out.
+fn json_bytes(value: &serde_json::Value) -> usize {
+    use serde_json::Value;
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(|item| 1 + json_bytes(item)).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + json_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
 }

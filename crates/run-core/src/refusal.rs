@@ -13,6 +13,11 @@ pub enum Refusal {
     KeyConflict,
     #[error("{} prompts wait already; send again when a turn has ended", limits::MAX_QUEUED_TURNS)]
     QueueFull,
+    #[error(
+        "{} bytes were said in this run, the most that one keeps; close it and go on in its session with another",
+        limits::MAX_SAID_BYTES
+    )]
+    TooMuchSaid,
     #[error("the run holds {limit} residents, which is its cap; close one first")]
     ResidentLimit { limit: u32 },
     #[error("the tree may have {} levels below its root; do the work here", limits::MAX_DEPTH)]

@@ -64,6 +64,9 @@ pub struct Run {
     pub snapshot_seq: Seq,
     pub created_at: Timestamp,
     pub last_used_at: Timestamp,
+    /// Bytes of the conversation, from the run's beginning.
+    #[serde(default)]
+    pub said_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -35,6 +35,8 @@ pub async fn available_drivers(
         "local" => "SANDBOX_DRIVER=local".to_owned(),
         _ => match probe(docker).await {
             Ok(found) => {
+                let names: Vec<&str> = found.iter().flat_map(DockerDriver::runtimes).map(String::as_str).collect();
+                check_runtime(node, &names)?;
                 let said = format!("containers from {} (docker)", node.image);
                 return Ok((found.into_iter().map(|driver| Arc::new(driver) as SharedDriver).collect(), said));
             }
@@ -48,8 +50,22 @@ pub async fn available_drivers(
     };
     let options = LocalOptions { state_dir: node.state_dir.join("local"), bwrap, host_env: host_env.clone() };
     let local = LocalDriver::open(options).await?;
+    check_runtime(node, &[])?;
     let said = format!("confined processes ({}), because: {why_not}", local.runtime());
     Ok((vec![Arc::new(local)], said))
+}
+
+/// A runtime that is not there stops the start: with it every open would be refused.
+fn check_runtime(node: &NodeOptions, names: &[&str]) -> Result<(), OptionsError> {
+    let Some(runtime) = node.runtime.as_ref().filter(|runtime| !names.contains(&runtime.as_str())) else {
+        return Ok(());
+    };
+    let allowed = if names.is_empty() {
+        "not set: sessions here are confined processes, which have no runtime to choose".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Err(OptionsError { variable: "SANDBOX_RUNTIME".to_owned(), value: runtime.clone(), allowed })
 }
 
 async fn probe(options: Result<DockerOptions, Unusable>) -> Result<Vec<DockerDriver>, Unusable> {
@@ -67,4 +83,23 @@ fn one_of<'v>(variables: &'v BTreeMap<String, String>, name: &str, words: &[&'v 
         value: value.to_owned(),
         allowed: words.join(", "),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_is_not_there_stops_the_start_and_names_those_that_are() {
+        let node = |runtime: Option<&str>| NodeOptions {
+            runtime: runtime.map(str::to_owned),
+            ..NodeOptions::new("node-0", "/state")
+        };
+        for (runtime, names) in [(None, &[][..]), (None, &["runc"]), (Some("runsc"), &["runc", "runsc"])] {
+            assert!(check_runtime(&node(runtime), names).is_ok(), "{runtime:?}");
+        }
+        let refused = check_runtime(&node(Some("banana")), &["runc", "runsc"]).unwrap_err();
+        assert_eq!((refused.value.as_str(), refused.allowed.as_str()), ("banana", "runc, runsc"));
+        assert!(check_runtime(&node(Some("runc")), &[]).unwrap_err().allowed.starts_with("not set"));
+    }
 }

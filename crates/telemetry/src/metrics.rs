@@ -15,6 +15,8 @@
 //!
 //! Label values come from small closed sets: no ids, no names that a caller chooses.
 
+use std::sync::LazyLock;
+
 use prometheus::core::Collector;
 use prometheus::{HistogramOpts, Opts, TextEncoder};
 
@@ -32,11 +34,30 @@ pub const LONG_SECONDS: &[f64] =
 /// Prompts, outputs, frames: from 256 bytes to 16 MiB.
 pub const SIZE_BYTES: &[f64] = &[256.0, 1_024.0, 4_096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 16_777_216.0];
 
+static OPEN_FILES: LazyLock<IntGauge> =
+    LazyLock::new(|| gauge("hearth_open_files", "Files, sockets and pipes that this process has open."));
+static MAX_OPEN_FILES: LazyLock<IntGauge> =
+    LazyLock::new(|| gauge("hearth_max_open_files", "How many of them it may have; -1: as many as it likes."));
+
+fn open_files() -> i64 {
+    let count = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// How many files this process may have open; `None`: no limit, or none that is known.
+pub fn max_open_files() -> Option<u64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// The content type of [`render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics of this process in the text format of Prometheus.
 pub fn render() -> String {
+    OPEN_FILES.set(open_files());
+    MAX_OPEN_FILES.set(max_open_files().and_then(|most| most.try_into().ok()).unwrap_or(-1));
     let mut text = String::new();
     if let Err(error) = TextEncoder::new().encode_utf8(&prometheus::gather(), &mut text) {
         tracing::error!(%error, "the metrics could not be encoded");

@@ -28,6 +28,8 @@ pub const PARALLEL_SPAWN_WIDTH: usize = 4;
 pub const IDLE_TTL: Duration = Duration::from_secs(30 * 60);
 /// Bytes of a turn's output that are kept; what is past it is counted and marked.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes that are said in one run: prompts, texts, calls and their results. Past them it takes no more turns.
+pub const MAX_SAID_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Model steps of one turn, where the definition names none.
 pub const MAX_ITERATIONS: u32 = 200;
 /// Page size of a list, and its largest.

@@ -48,7 +48,7 @@ impl Fault {
     pub fn misfit(whole: &str, path: &str, message: &str) -> Self {
         let field = field(whole, path, message);
         if message.starts_with("missing field") {
-            return Self::missing(&field, "given");
+            return Self::missing(&field, "a value");
         }
         let (said, expected) = message.split_once(", expected ").unwrap_or((message, ""));
         let allowed = if expected.is_empty() { None } else { Some(plain(expected)) };
@@ -134,7 +134,10 @@ mod tests {
         for wrong in [json!(5), json!([]), json!(true)] {
             let fault = decode::<Asked>("body", json!({ "specs": [{}, { "scope": wrong }] })).unwrap_err();
             let details = fault.details.unwrap();
-            assert_eq!((&details["field"], &details["allowed"]), (&json!("specs[1].scope"), &json!("`shared` or `own`")));
+            assert_eq!(
+                (&details["field"], &details["allowed"]),
+                (&json!("specs[1].scope"), &json!("`shared` or `own`"))
+            );
         }
     }
 
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn a_missing_field_has_no_value() {
         let fault = decode::<Asked>("body", json!({})).unwrap_err();
-        assert_eq!(fault.details.unwrap(), json!({ "field": "specs", "allowed": "given" }));
+        assert_eq!(fault.details.unwrap(), json!({ "field": "specs", "allowed": "a value" }));
         assert!(fault.message.contains("`specs` is missing"), "{}", fault.message);
     }
 

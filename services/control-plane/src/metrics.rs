@@ -22,7 +22,12 @@ pub static CONNECTIONS: LazyLock<IntGauge> =
 
 pub static STREAMS: LazyLock<IntGauge> = LazyLock::new(|| metrics::gauge("hearth_http_streams", "Open event streams."));
 
-/// `reason`: `requests`, `waits`, `streams`, `bodies`.
+/// Every bound that a request can meet answers with its code, and so is counted here.
+pub static FAULTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    metrics::counter_vec("hearth_http_faults_total", "Requests that were refused or failed, by the code.", &["code"])
+});
+
+/// `reason`: `requests`, `waits`, `streams`, `bodies`, `connections`, `files`.
 pub static SHED: LazyLock<IntCounterVec> = LazyLock::new(|| {
     metrics::counter_vec("hearth_http_shed_total", "Requests refused because a bound was reached.", &["reason"])
 });

@@ -250,6 +250,7 @@ async fn assemble(
             sweep_every: SWEEP_EVERY,
             lease: settings.replica_lease,
             max_runs_per_tenant: settings.max_runs_per_tenant,
+            placement_slack: hearth_residency::PLACEMENT_SLACK,
             url: Some(settings.advertise_url.clone().unwrap_or_else(|| format!("http://{}", settings.listen))),
         },
         hearth_residency::Deps {

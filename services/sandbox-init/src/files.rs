@@ -12,7 +12,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, fchmod, mkdirat, open, openat, openat2};
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, ResolveFlags, fallocate, fchmod, mkdirat, open, openat, openat2, readlinkat,
+};
 use rustix::io::Errno;
 
 use crate::wire::{MAX_BODY, Refusal, RefusalKind, Stamp};
@@ -21,6 +23,9 @@ use crate::wire::{MAX_BODY, Refusal, RefusalKind, Stamp};
 const RACE_TRIES: usize = 64;
 /// What the kernel calls a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
+
+/// Links on the way of one path, as the kernel counts them too.
+const MAX_LINKS: usize = 40;
 
 /// The workspace, held open.
 #[derive(Debug)]
@@ -142,12 +147,44 @@ impl Fence {
         Ok(inside.to_owned())
     }
 
+    /// The kernel takes every absolute link for one that leads out. One that leads back in is replaced by
+    /// what it names, and that is resolved below the root like any other path.
     fn open(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        if self.beneath {
-            resolve_beneath(self.root.as_fd(), path, flags, mode)
-        } else {
-            walk(self.root.as_fd(), path, flags, mode)
+        if !self.beneath {
+            return walk(self.root.as_fd(), path, flags, mode);
         }
+        let mut path = path.to_owned();
+        for _ in 0..MAX_LINKS {
+            match resolve_beneath(self.root.as_fd(), &path, flags, mode) {
+                Err(Errno::XDEV) => path = self.past_first_link(&path).ok_or(Errno::XDEV)?,
+                other => return other,
+            }
+        }
+        Err(Errno::LOOP)
+    }
+
+    /// The path with its first link replaced by what that names; `None` where it has none, or leads out.
+    fn past_first_link(&self, path: &Path) -> Option<PathBuf> {
+        let mut before = PathBuf::new();
+        let mut parts = path.components();
+        while let Some(part) = parts.next() {
+            let here = before.join(part);
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = resolve_beneath(self.root.as_fd(), &here, flags, Mode::empty()).ok()?;
+            if let Ok(target) = readlinkat(&found, "", Vec::new()) {
+                let target = Path::new(std::ffi::OsStr::from_bytes(target.as_bytes()));
+                let target = match target.is_absolute() {
+                    true => self.names.iter().find_map(|name| target.strip_prefix(name).ok())?.to_owned(),
+                    false => before.join(target),
+                };
+                // A slash at the end would ask for a folder.
+                let rest = parts.as_path();
+                let next = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
+                return (!climbs(&next)).then_some(next);
+            }
+            before = here;
+        }
+        None
     }
 
     /// Makes the folders on the way that are missing. Each is made in a folder that was resolved below
@@ -254,7 +291,11 @@ fn failed(what: &str, error: &io::Error) -> Refusal {
 
 fn refusal(error: Errno) -> Refusal {
     let (kind, message) = match error {
-        Errno::XDEV | Errno::LOOP => return outside(),
+        Errno::XDEV => return outside(),
+        Errno::LOOP => (
+            RefusalKind::Outside,
+            "the path goes through links that are not followed here, or in a circle; name the file itself",
+        ),
         Errno::NOENT => (RefusalKind::NotFound, "there is no such file"),
         Errno::NOTDIR => (RefusalKind::Invalid, "a part of the path is a file"),
         Errno::ISDIR => (RefusalKind::Invalid, "the path names a folder"),
@@ -314,5 +355,36 @@ mod tests {
         }
         assert_eq!(std::fs::read(base.path().join("secret")).unwrap(), b"s3cret");
         assert!(!base.path().join("new").exists());
+    }
+
+    #[test]
+    fn an_absolute_link_that_stays_inside_is_followed_and_no_other() {
+        let (base, [fence, _]) = fences();
+        if !fence.beneath {
+            return println!("skipped: this kernel cannot resolve below a folder");
+        }
+        let root = base.path().join("work");
+        for (target, name) in [
+            ("/work/in/f", "file"),
+            ("/work/in", "folder"),
+            ("file", "twice"),
+            ("/work/round", "round"),
+            ("/work/../secret", "climbs"),
+            ("/work/out/secret", "through"),
+            ("/etc/passwd", "away"),
+        ] {
+            symlink(target, root.join(name)).unwrap();
+        }
+        symlink(root.join("in/f"), root.join("by-its-other-name")).unwrap();
+        for path in [&b"file"[..], b"folder/f", b"twice", b"/work/folder/../in/f", b"by-its-other-name"] {
+            assert_eq!(fence.read(path, 0, 99).unwrap().content, b"inside", "{path:?}");
+        }
+        fence.write(b"folder/new", b"made", None).unwrap();
+        assert_eq!(std::fs::read(root.join("in/new")).unwrap(), b"made");
+        for path in [&b"round"[..], b"climbs", b"through", b"away", b"out/secret"] {
+            assert_eq!(fence.read(path, 0, 9).unwrap_err().kind, RefusalKind::Outside, "{path:?}");
+            assert_eq!(fence.write(path, b"x", None).unwrap_err().kind, RefusalKind::Outside, "{path:?}");
+        }
+        assert_eq!(std::fs::read(base.path().join("secret")).unwrap(), b"s3cret");
     }
 }

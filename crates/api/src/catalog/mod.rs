@@ -14,7 +14,10 @@ use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, LogKey, Position};
 use hearth_residency::Error;
 use hearth_types::{AgentDefinition, Fault, FaultCode, Role, Tenant};
+use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::answers::Answer;
 use crate::hearth::definition_id;
 use crate::{Caller, Hearth};
 pub(crate) use fold::Fold;
@@ -96,6 +99,33 @@ impl Hearth {
         Err(Fault::new(FaultCode::Conflict, "others change the catalogue at the same time; try again"))
     }
 
+    /// Carries out a command that belongs to no run, and remembers its answer by its key in the tenant's
+    /// log. Such commands may be carried out twice without harm, so what is begun at once with the same
+    /// key is, and all get the answer that was written down first.
+    pub(crate) async fn once<T: Serialize>(
+        &self,
+        caller: &Caller,
+        act: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<Answer<Value>, Fault> {
+        let Some(key) = Self::key_use(caller) else {
+            return Ok(Answer { body: encoded(&act.await?)?, replayed: false });
+        };
+        let known = self.dynamic(&caller.principal.tenant).await?.keys.get(&key.id).cloned();
+        let (told, replayed) = match known {
+            Some((digest, _)) if digest != key.digest => return Err(Error::Taken.into()),
+            Some((_, told)) => (told, true),
+            None => {
+                let told = encoded(&act.await?)?.to_string();
+                // Members of every version read this one: it takes away what cannot be there.
+                let nothing = || Change::SkillRetired { name: String::new() };
+                self.change(caller, |_| Ok((nothing(), told.clone()))).await?
+            }
+        };
+        let body = serde_json::from_str(&told)
+            .map_err(|_| Fault::from(Error::Taken).with_details(json!({ "field": "Idempotency-Key" })))?;
+        Ok(Answer { body, replayed })
+    }
+
     async fn append_change(
         &self,
         tenant: &Tenant,
@@ -138,6 +168,10 @@ impl Hearth {
         };
         found.cloned().ok_or_else(unknown)
     }
+}
+
+fn encoded<T: Serialize>(body: &T) -> Result<Value, Fault> {
+    serde_json::to_value(body).map_err(|error| Fault::internal(format!("an answer has no JSON: {error}")))
 }
 
 fn operators_only(caller: &Caller) -> Result<(), Fault> {

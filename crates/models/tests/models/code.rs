@@ -1,10 +1,12 @@
 //! What a program sees and does.
 
-use hearth_models::{ErrorKind, StepInput, StopReason};
+use std::time::Duration;
+
+use hearth_models::{CodeBounds, ErrorKind, StepInput, StopReason, ToolRequest};
 use hearth_types::{Fault, FaultCode, ToolOutput};
 use serde_json::json;
 
-use crate::stage::{Deltas, begin, coded, context, echo, models, ok, play, run};
+use crate::stage::{Deltas, begin, bounded, coded, context, echo, models, ok, play, play_on, run};
 
 #[tokio::test]
 async fn what_run_returns_is_the_output() {
@@ -158,4 +160,45 @@ async fn nothing_shows_the_host() {
             return [found, host, waited];
         }"#;
     assert_eq!(run(code, "").await.text(), r#"[[],true,"TypeError"]"#);
+}
+
+#[tokio::test]
+async fn what_a_tool_refused_keeps_its_code_when_the_program_lets_it_pass() {
+    let fault = || Fault::new(FaultCode::QuotaExceeded, "no room");
+    let refuse = |_: &ToolRequest| ToolOutput::error(&fault());
+    for (code, expected) in [
+        ("function run() { return Agent({}) }", Some(FaultCode::QuotaExceeded)),
+        ("async function run() { await null; return Agent({}) }", Some(FaultCode::QuotaExceeded)),
+        ("function run() { try { Agent({}) } catch (e) { throw e } }", Some(FaultCode::QuotaExceeded)),
+        ("function run() { const e = new Error('full'); e.code = 'queue_full'; throw e }", Some(FaultCode::QueueFull)),
+        ("function run() { try { Agent({}) } catch (e) { throw new Error(e.message) } }", None),
+        ("function run() { throw { code: 'no such code' } }", None),
+        ("function run() { throw { code: 7 } }", None),
+        ("function run() { throw { get code() { throw 1 } } }", None),
+        ("function run() { throw 'text' }", None),
+    ] {
+        let played = play(&coded(code), "", refuse).await;
+        assert_eq!(played.error().kind, ErrorKind::Agent, "{code}");
+        assert_eq!(played.error().code(), expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn promises_without_an_end_are_stopped_and_told_as_what_they_are() {
+    let bounds = CodeBounds { memory_bytes: 8 << 20, cpu: Duration::from_millis(700), ..CodeBounds::default() };
+    let models = bounded(bounds);
+    for code in [
+        "const next = () => Promise.resolve().then(next); function run() { return next() }",
+        "async function run() { for (;;) await null }",
+        "const next = async () => { await null; return next() }; function run() { return next() }",
+        "const next = async () => { await null; await next() }; function run() { return next() }",
+    ] {
+        let played = play_on(&models, context(&coded(code), ""), echo).await;
+        let message = &played.error().message;
+        let bound = message.contains("computed for") || message.contains("out of memory");
+        assert!(bound && !message.starts_with("`run` awaits"), "{code}: {message}");
+    }
+    let settles_nothing = "function run() { return new Promise(() => {}) }";
+    let played = play_on(&models, context(&coded(settles_nothing), ""), echo).await;
+    assert!(played.error().message.starts_with("`run` awaits a promise"), "{}", played.error());
 }

@@ -14,6 +14,9 @@ pub(super) fn decide(run: &Run, accept: &Accept) -> Result<Decision, Refusal> {
         return Ok(Decision::nothing(Reply::Accepted { turn_id: accept.turn_id.clone(), queued, replayed: false }));
     }
     refuse_if_over(run)?;
+    if run.said_bytes >= limits::MAX_SAID_BYTES {
+        return Err(Refusal::TooMuchSaid);
+    }
     let turn_id = accept.turn_id.clone();
     let accepted = Event::TurnAccepted {
         turn_id: turn_id.clone(),

@@ -109,3 +109,16 @@ pub(super) fn bounded(mut output: String) -> (String, bool) {
     output.truncate(output.floor_char_boundary(limits::MAX_OUTPUT_BYTES));
     (output, true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_past_its_bound_is_cut_at_a_character_and_that_is_said() {
+        let whole = "x".repeat(limits::MAX_OUTPUT_BYTES);
+        assert_eq!(bounded(whole.clone()), (whole, false));
+        let (cut, truncated) = bounded("é".repeat(limits::MAX_OUTPUT_BYTES / 2) + "é");
+        assert!(truncated && cut.len() == limits::MAX_OUTPUT_BYTES && cut.ends_with('é'));
+    }
+}

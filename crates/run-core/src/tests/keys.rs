@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hearth_types::{Epoch, ReplicaId, Seq, Timestamp, TurnId, limits};
+use hearth_types::{Epoch, InputMode, ReplicaId, Seq, Timestamp, TurnId, limits};
 
 use super::actions::run_spec;
-use crate::{Cancel, Command, Event, Frame, KeyUse, Reply, Run, create, decide};
+use crate::{Accept, Cancel, Close, Command, Event, Frame, KeyUse, Refusal, Reply, Run, create, decide};
 
 fn frame(first_seq: Seq, at: Timestamp, events: Vec<Event>) -> Frame {
     Frame { v: 1, epoch: Epoch(1), append_id: "a".into(), prev: 0, snapshot: 0, floor: 0, first_seq, at, events }
@@ -64,4 +64,22 @@ fn more_keys_count_for_a_day_and_their_number_is_bounded() {
     }
     assert!(used.run.keys.len() <= limits::KEY_WINDOW_MAX);
     assert_eq!(used.run.keys.len(), used.run.key_order.len());
+}
+
+#[test]
+fn a_run_in_which_as_much_was_said_as_one_keeps_takes_no_more_turns_and_can_be_closed() {
+    let mut used = Used::begin();
+    assert_eq!(used.run.said_bytes, "go".len() as u64);
+    let accept = |text: &str| {
+        let turn_id = TurnId::parse("turn_next").unwrap();
+        Command::Accept(Accept { turn_id, prompt: text.into(), mode: InputMode::Queue, key: None, trace: None })
+    };
+    let decision = decide(&used.run, &accept("more"), used.now).unwrap();
+    used.run.advance(&frame(used.run.seq.next(), used.now, decision.events));
+    assert_eq!(used.run.said_bytes, "gomore".len() as u64);
+    used.run.said_bytes = limits::MAX_SAID_BYTES;
+    used.run.queue.clear();
+    assert_eq!(decide(&used.run, &accept("too much"), used.now).unwrap_err(), Refusal::TooMuchSaid);
+    let close = Command::Close(Close { reason: None, key: None, partial: String::new() });
+    assert!(decide(&used.run, &close, used.now).is_ok());
 }

@@ -165,6 +165,7 @@ impl World {
                 let steered = run.current.as_ref().map_or(0, |turn| turn.steered.len());
                 run.queue.len().max(steered) == limits::MAX_QUEUED_TURNS
             }
+            Refusal::TooMuchSaid => run.said_bytes >= limits::MAX_SAID_BYTES,
             Refusal::ResidentLimit { limit } => run.live_residents() == *limit as usize,
             Refusal::TooDeep | Refusal::StaleTurn | Refusal::TooManySandboxes { .. } => true,
             Refusal::TooManySpawns { limit } => run.live_children().count() >= *limit,

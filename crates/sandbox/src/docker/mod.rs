@@ -117,6 +117,11 @@ impl DockerDriver {
         Ok(levels.into_iter().map(driver).collect())
     }
 
+    /// Those that a session may name, the default first.
+    pub(crate) fn runtimes(&self) -> &[String] {
+        &self.runtimes
+    }
+
     fn runtime<'a>(&'a self, spec: &'a SessionSpec) -> Result<&'a str, Error> {
         let asked = spec.runtime.as_deref().or(self.runtimes.first().map(String::as_str)).unwrap_or_default();
         if self.has_runtime(asked) {

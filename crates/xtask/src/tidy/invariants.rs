@@ -20,7 +20,7 @@ pub fn check(tree: &Tree, root: &Path) -> Vec<Fault> {
     faults
 }
 
-fn spans(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
@@ -28,7 +28,7 @@ fn is_path(span: &str) -> bool {
     span.contains('/') && !span.contains(' ')
 }
 
-fn is_test(span: &str) -> bool {
+pub(super) fn is_test(span: &str) -> bool {
     let words: Vec<&str> = span.split('_').collect();
     let plain = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     words.len() >= 3 && words.iter().all(plain)

@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: what formatting and clippy do not see.
 
+mod bounds;
 mod code;
 mod invariants;
 mod links;
@@ -20,6 +21,7 @@ pub fn run(root: &Path) -> Result<(), Failure> {
     faults.extend(words::check(&tree));
     faults.extend(links::check(&tree, root));
     faults.extend(invariants::check(&tree, root));
+    faults.extend(bounds::check(&tree));
     faults.sort();
     for fault in &faults {
         println!("{fault}");

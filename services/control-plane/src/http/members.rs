@@ -36,6 +36,6 @@ async fn drain(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let (caller, Nothing {}) = call.command::<Nothing>()?;
     let (hearth, replica) = (gateway.hearth().clone(), call.id()?);
     let command = async move { hearth.drain_replica(&caller, &replica).await };
-    let row = disconnect::run(&gateway, "drain_replica", call.place.take(), command).await?;
-    reply::json(StatusCode::OK, &row)
+    let drained = disconnect::run(&gateway, "drain_replica", call.place.take(), command).await?;
+    reply::answer(StatusCode::OK, &drained)
 }

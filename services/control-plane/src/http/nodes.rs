@@ -38,6 +38,6 @@ async fn drain(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let (caller, Nothing {}) = call.command::<Nothing>()?;
     let (hearth, node) = (gateway.hearth().clone(), call.id()?);
     let command = async move { hearth.drain_node(&caller, &node).await };
-    let row = disconnect::run(&gateway, "drain_node", call.place.take(), command).await?;
-    reply::json(StatusCode::OK, &row)
+    let drained = disconnect::run(&gateway, "drain_node", call.place.take(), command).await?;
+    reply::answer(StatusCode::OK, &drained)
 }

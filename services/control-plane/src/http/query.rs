@@ -87,7 +87,11 @@ mod tests {
             ("root_run_id=a%2Fb", "a/b", "1 to 128 characters of A-Z a-z 0-9 _ -"),
         ] {
             let details = decode::<ListRuns>(Some(query)).unwrap_err().details.unwrap();
-            assert_eq!((details["value"].as_str(), details["allowed"].as_str()), (Some(value), Some(allowed)), "{query}");
+            assert_eq!(
+                (details["value"].as_str(), details["allowed"].as_str()),
+                (Some(value), Some(allowed)),
+                "{query}"
+            );
         }
         let details = decode::<Poll>(Some("timeout_ms=-1")).unwrap_err().details.unwrap();
         assert_eq!(details["value"], "-1");

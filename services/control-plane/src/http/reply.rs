@@ -8,6 +8,8 @@ use hearth_types::{Fault, FaultCode, TraceContext};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::metrics::FAULTS;
+
 pub const TRACE_RESPONSE: HeaderName = HeaderName::from_static("traceresponse");
 pub const TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
 pub const IDEMPOTENT_REPLAY: HeaderName = HeaderName::from_static("idempotent-replay");
@@ -63,6 +65,7 @@ pub const fn status_of(code: FaultCode) -> StatusCode {
 pub fn finish(mut response: Response, trace: &TraceContext) -> Response {
     if let Some(Refusal(fault)) = response.extensions_mut().remove::<Refusal>() {
         let shown = if fault.code == FaultCode::Internal { shown_instead(trace) } else { *fault };
+        FAULTS.with_label_values(&[shown.code.as_str()]).inc();
         let seconds = shown.retry_after_ms.map(|ms| ms.div_ceil(1_000).max(1));
         let body = shown.to_body().to_string();
         let headers = response.headers_mut();

@@ -4,7 +4,6 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use hearth_types::{Fault, RunId};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::call::{Call, Checked, Nothing};
 use super::disconnect;
@@ -47,10 +46,9 @@ async fn list(call: Call) -> Reply {
 async fn close(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let (caller, Nothing {}) = call.command::<Nothing>()?;
     let (hearth, session) = (gateway.hearth().clone(), call.id()?);
-    let answer = json!({ "session_id": session, "state": "closed" });
     let command = async move { hearth.close_sandbox(&caller, &session).await };
-    disconnect::run(&gateway, "close_sandbox", call.place.take(), command).await?;
-    reply::json(StatusCode::OK, &answer)
+    let closed = disconnect::run(&gateway, "close_sandbox", call.place.take(), command).await?;
+    reply::answer(StatusCode::OK, &closed)
 }
 
 /// An empty id would mean every session that belongs to no run.
@@ -72,5 +70,5 @@ async fn close_run(State(gateway): State<Gateway>, mut call: Call) -> Reply {
     let hearth = gateway.hearth().clone();
     let command = async move { hearth.close_run_sandboxes(&caller, &request.root_run_id).await };
     let closed = disconnect::run(&gateway, "close_run_sandboxes", call.place.take(), command).await?;
-    reply::json(StatusCode::OK, &json!({ "closed": closed }))
+    reply::answer(StatusCode::OK, &closed)
 }

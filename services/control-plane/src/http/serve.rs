@@ -38,6 +38,17 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Room for connections besides those with a request or a stream: idle ones, probes.
 const SPARE_CONNECTIONS: usize = 1_024;
 
+/// Files that the replica keeps for itself: its stores, its sandboxes, the programs of code agents.
+const OWN_FILES: usize = 256;
+const MIN_CONNECTIONS: usize = 64;
+
+/// The connections that are served at once: each is a file, and so is much of what a request needs.
+fn most_connections(options: &HttpOptions, max_files: Option<u64>) -> usize {
+    let most = options.max_concurrent_requests + options.max_streams + SPARE_CONNECTIONS;
+    let files = max_files.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+    most.min(files.saturating_sub(OWN_FILES).max(MIN_CONNECTIONS))
+}
+
 /// Why a listener cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -109,7 +120,7 @@ pub(super) async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let options = gateway.options();
-    let most = options.max_concurrent_requests + options.max_streams + SPARE_CONNECTIONS;
+    let most = most_connections(options, hearth_telemetry::metrics::max_open_files());
     let mut connections = Connections::new(most, options.idle_timeout, options.stream_stall);
     connections = connections.accept_until(&listener, &router, shutdown).await;
     // Whoever connects from now on is refused at once, and tries another replica.
@@ -219,6 +230,7 @@ async fn accept_failed(error: &io::Error) {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
     );
     if !by_client {
+        crate::metrics::SHED.with_label_values(&["files"]).inc();
         tracing::error!(%error, "no connection can be accepted: is the limit of open files too low?");
         sleep(Duration::from_millis(500)).await;
     }

@@ -1,7 +1,7 @@
 //! Exceptions of a program as an error message shows them.
 
-use rquickjs::convert::Coerced;
 use hearth_types::FaultCode;
+use rquickjs::convert::Coerced;
 use rquickjs::{Ctx, FromJs, Value};
 
 use crate::code::CodeBounds;

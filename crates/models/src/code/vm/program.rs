@@ -29,6 +29,10 @@ type Intrinsics = (
     intrinsic::Promise,
 );
 
+/// What a promise that waits for the next one holds, at the most: fewer steps than memory has room for
+/// of these cannot have filled it.
+const CHAINED_BYTES: usize = 4 << 10;
+
 /// The name of the program in stacks.
 const FILE: &str = "agent.js";
 
@@ -124,15 +128,24 @@ fn settle<'js>(
 ) -> Result<Value<'js>, Failure> {
     let promise = returned.as_promise().cloned();
     let rejected = || promise.as_ref().is_some_and(|promise| promise.state() == PromiseState::Rejected);
-    while !meter.stopped() && !rejected() && ctx.execute_pending_job() {}
+    let mut jobs = 0_usize;
+    while !meter.stopped() && !rejected() && ctx.execute_pending_job() {
+        jobs += 1;
+    }
     let Some(promise) = promise else { return Ok(returned) };
     match promise.result() {
         Some(result) => result.map_err(Failure::Thrown),
-        None => Err(Failure::Said(match meter.memory_is_full(ctx) {
-            // Where memory is full the interpreter drops what was to run next, without an exception.
-            true => exception::out_of_memory(bounds),
-            false => "`run` awaits a promise that nothing will settle; there are no timers".to_owned(),
-        })),
+        None if meter.memory_is_full(ctx) => Err(Failure::Said(exception::out_of_memory(bounds))),
+        // Where memory is full the interpreter drops what was to run next, without an exception; what
+        // waited for it is freed, and memory is not full any more.
+        None if jobs > bounds.memory_bytes / CHAINED_BYTES => Err(Failure::Said(format!(
+            "{}; or, after {jobs} steps of promises, `run` awaits one that nothing will settle",
+            exception::out_of_memory(bounds)
+        ))),
+        None => {
+            let message = "`run` awaits a promise that nothing will settle; there are no timers";
+            Err(Failure::Said(message.to_owned()))
+        }
     }
 }
 
