@@ -13,6 +13,8 @@ use crate::screen::Screen;
 
 /// Change how the journal of a cluster lies on its NATS servers
 #[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  hearth journal repartition --config hearth.toml --from 8 --to 24")]
 pub struct JournalArgs {
     #[command(subcommand)]
     command: JournalCommand,
