@@ -92,7 +92,11 @@ impl Ground {
     async fn stage(&self, point: Option<&str>) -> (Stage, Api) {
         match self {
             Self::Embedded => {
-                let mut options = Options::default().variable("SANDBOX_DRIVER", "local").agent("program.js", PROGRAM);
+                // Named, as the node's name is in what a sandbox answers.
+                let mut options = Options::default()
+                    .variable("SANDBOX_DRIVER", "local")
+                    .variable("HEARTH_REPLICA_ID", "only")
+                    .agent("program.js", PROGRAM);
                 if let Some(point) = point {
                     options = options.variable(POINT, point);
                 }

@@ -31,6 +31,10 @@ pub struct Announcer {
     /// The workspaces that the registry was told of, and those that it is still to be told of.
     told: HashSet<String>,
     untold: Vec<(String, String)>,
+    /// How long the registry has to keep what it was told before it says so, and since when it has.
+    settles_after: Duration,
+    kept_since: Option<Instant>,
+    settled: bool,
 }
 
 impl Announcer {
@@ -68,7 +72,25 @@ impl Announcer {
             usage: NodeUsage::default(),
         };
         let machine = Machine::new(root.as_ref().unwrap_or(&options.state_dir));
-        Ok(Self { registry, node, row, lease, machine, root, told: HashSet::new(), untold: Vec::new() })
+        Ok(Self {
+            registry,
+            node,
+            row,
+            lease,
+            machine,
+            root,
+            told: HashSet::new(),
+            untold: Vec::new(),
+            settles_after: lease,
+            kept_since: None,
+            settled: false,
+        })
+    }
+
+    /// For the one node of a registry that lives and dies with it: no other can be late to tell what it has.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { settles_after: Duration::ZERO, ..self }
     }
 
     pub async fn run(mut self, stop: CancellationToken) {
@@ -164,6 +186,7 @@ impl Announcer {
         };
         if !marked {
             self.told.clear();
+            (self.kept_since, self.settled) = (None, false);
             self.find_workspaces().await;
             // One of an earlier storage would stand in the way.
             if self.registry.forget_home(&mark).await.is_err() {
@@ -184,12 +207,19 @@ impl Announcer {
             }
             self.told.insert(key);
         }
-        if !marked {
-            // The last, so that what broke off is done again.
-            self.registry.move_home(&mark, own).await.ok();
+        // The last, so that what broke off is done again.
+        if !marked && self.registry.move_home(&mark, own.clone()).await.is_err() {
+            return;
+        }
+        let kept_since = *self.kept_since.get_or_insert_with(Instant::now);
+        if !self.settled && kept_since.elapsed() >= self.settles_after {
+            self.settled = self.registry.move_home(SETTLED, own).await.is_ok();
         }
     }
 }
+
+/// A name that is none, too: the registry has kept what nodes told it for so long that whoever lives has told it.
+pub(crate) const SETTLED: &str = "settled";
 
 /// In the registry where homes are, by a name that is none: this node has told of all workspaces that it has.
 pub(crate) fn told_mark(node: &str) -> String {

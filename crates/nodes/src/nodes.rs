@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::announce::told_mark;
+use crate::announce::{SETTLED, told_mark};
 use crate::client::{NoOutcome, NodeClient, Question};
 use crate::placement::{Wanted, choose, workspace_affinity};
 
@@ -258,8 +258,8 @@ impl Nodes {
     }
 
     /// Where the workspace of an open is. That it is nowhere is known once the registry has been told by every node
-    /// that lives what it has: one that has just lost everything knows nothing, and an empty workspace elsewhere
-    /// would pass for the one that is looked for.
+    /// that lives what it has: one that has just lost everything knows nothing, not even which nodes there are, and
+    /// an empty workspace elsewhere would pass for the one that is looked for.
     async fn home(&self, caller: &Caller, args: &OpenArgs, rows: &[NodeRow]) -> Result<Option<WorkspaceHome>, Fault> {
         let Some(name) = &args.workspace else { return Ok(None) };
         let key = workspace_key(&caller.principal, name);
@@ -275,7 +275,7 @@ impl Nodes {
             if let Some(home) = kept {
                 return self.inner.registry.move_home(&key, home).await.map(Some).map_err(unknown);
             }
-            let mut told = true;
+            let mut told = self.inner.registry.home(SETTLED).await.map_err(unknown)?.is_some();
             for row in rows.iter().filter(|row| row.workspaces) {
                 told &= self.inner.registry.home(&told_mark(&row.node)).await.map_err(unknown)?.is_some();
             }

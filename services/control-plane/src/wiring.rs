@@ -344,7 +344,7 @@ async fn local_node(
     let node = Arc::new(Node::start(options.clone(), drivers.clone(), clock.clone(), liveness).await?);
     let (registry, url) = (stores.registry.clone(), format!("http://{}", settings.listen));
     let lease = settings.replica_lease;
-    let announcer = Announcer::new(registry, node.clone(), &options, &drivers, url, clock.now(), lease)?;
+    let announcer = Announcer::new(registry, node.clone(), &options, &drivers, url, clock.now(), lease)?.alone();
     // It ends with the process, as the registry does that it tells.
     drop(hearth_telemetry::task::spawn("sandbox-announce", announcer.run(CancellationToken::new())));
     Ok((node, said))

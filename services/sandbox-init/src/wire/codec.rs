@@ -64,6 +64,10 @@ impl<'a> Decoder<'a> {
         Self(head)
     }
 
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let (front, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
         self.0 = rest;
