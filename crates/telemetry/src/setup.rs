@@ -95,7 +95,8 @@ pub fn init(options: &TelemetryOptions) -> Result<Guard, Error> {
             .with_filter(own_spans_and_events())
     });
     // The spans are let in whatever the filter says: a warning, too, names its run and trace.
-    let logs = LogLayer::new(options.log_format, std::io::stderr).with_filter(filter.or(own_spans()));
+    let logs =
+        LogLayer::new(options.log_format, std::io::stderr).with_filter(filter.or(own_spans()).and(no_spans_of_others()));
     Registry::default().with(traces).with(logs).try_init().map_err(|_| Error::AlreadySet)?;
     Ok(Guard { provider })
 }
@@ -108,6 +109,12 @@ fn own_spans_and_events() -> FilterFn {
 
 fn own_spans() -> FilterFn {
     FilterFn::new(is_own_span as fn(&Metadata<'_>) -> bool).with_max_level_hint(Level::INFO)
+}
+
+/// An actor's library makes a span for each actor, which would stay for as long as that lives and tell nobody anything.
+fn no_spans_of_others() -> FilterFn {
+    let keep: fn(&Metadata<'_>) -> bool = |metadata| !metadata.is_span() || metadata.target().starts_with("hearth");
+    FilterFn::new(keep).with_max_level_hint(Level::TRACE)
 }
 
 fn is_own(metadata: &Metadata<'_>) -> bool {
