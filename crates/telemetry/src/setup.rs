@@ -95,8 +95,8 @@ pub fn init(options: &TelemetryOptions) -> Result<Guard, Error> {
             .with_filter(own_spans_and_events())
     });
     // The spans are let in whatever the filter says: a warning, too, names its run and trace.
-    let logs =
-        LogLayer::new(options.log_format, std::io::stderr).with_filter(filter.or(own_spans()).and(no_spans_of_others()));
+    let logs = LogLayer::new(options.log_format, std::io::stderr)
+        .with_filter(filter.or(own_spans()).and(no_spans_of_others()));
     Registry::default().with(traces).with(logs).try_init().map_err(|_| Error::AlreadySet)?;
     Ok(Guard { provider })
 }
