@@ -205,6 +205,67 @@ async fn t2_a_client_that_goes_away_during_open_or_close_leaves_neither_half_don
     eventually("no process outlives its session", async || (!runs_somewhere("997755.17")).then_some(())).await;
 }
 
+/// An open without a run is found by no other open.
+#[tokio::test]
+async fn t2_an_open_whose_answer_cannot_be_delivered_is_closed_again() {
+    // A session that is there at once would be told before the client has gone.
+    if docker(&["image", "inspect", "hearth-session:latest"]).is_none() {
+        println!("skipped: there is no Docker daemon with the session image");
+        return;
+    }
+    let node = Node::start(&[("SANDBOX_DRIVER", "docker"), ("SANDBOX_POOL_SIZE", "0")]).await;
+    let mcp = node.mcp().connected().await;
+    let kept = mcp.open(json!({})).await;
+    let tree = node.mcp().header("x-loom-root-run", "run_a").connected().await;
+    for _ in 0..3 {
+        drop_early(&mcp, "sandbox_open", json!({})).await;
+        drop_early(&tree, "sandbox_open", json!({ "own": true })).await;
+    }
+    drop_early(&tree, "sandbox_open", json!({})).await;
+    eventually("the opens go on", async || (records(&node) == 8).then_some(())).await;
+    eventually("only what can be found again is left", async || (records(&node) == 2).then_some(())).await;
+    assert_eq!(mcp.exec(&kept, "echo alive").await["output"], "alive\n");
+    let again = tree.call("sandbox_open", json!({})).await.ok();
+    assert_eq!((tree.sessions().await, &again["warm"]), (vec![text(&again["session_id"])], &json!(true)));
+    for (mcp, id) in [(&mcp, kept), (&tree, text(&again["session_id"]))] {
+        mcp.call("sandbox_close", json!({ "session_id": id })).await.ok();
+    }
+}
+
+/// The protocol lets a client go on with a stream that it lost; what it opened is still there then.
+#[tokio::test]
+async fn an_open_whose_client_comes_back_for_the_answer_stays() {
+    let node = Node::start(&[]).await;
+    let mcp = node.mcp().connected().await;
+    let params = json!({ "name": "sandbox_open", "arguments": {} });
+    let message = json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params });
+    let mut lost = mcp.post(&message).send().await.expect("the node answers");
+    let mut begun = String::new();
+    while !begun.contains("\n\n") {
+        begun.push_str(std::str::from_utf8(&lost.chunk().await.unwrap().expect("the stream goes on")).unwrap());
+    }
+    let event = begun.lines().find_map(|line| line.strip_prefix("id:")).expect("an event's id").trim().to_owned();
+    drop(lost);
+    eventually("the open goes on", async || (records(&node) == 1).then_some(())).await;
+    let resumed = mcp.request(reqwest::Method::GET).header("last-event-id", event).send().await.unwrap();
+    assert_eq!(resumed.status(), 200);
+    // Past the time in which it would have been given up.
+    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    let ids = mcp.sessions().await;
+    assert_eq!(ids.len(), 1);
+    assert_eq!(mcp.exec(&ids[0], "echo alive").await["output"], "alive\n");
+}
+
+/// The sessions that a node has written down.
+fn records(node: &Node) -> usize {
+    let entries = std::fs::read_dir(node.path("state/sessions")).expect("a state folder").filter_map(Result::ok);
+    entries.filter(|entry| entry.path().extension().is_some_and(|kind| kind == "json")).count()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+}
+
 /// Whether a process of this machine has the word on its command line.
 fn runs_somewhere(word: &str) -> bool {
     let processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);

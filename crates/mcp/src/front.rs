@@ -19,11 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
 use crate::metrics::REFUSED;
+use crate::receipt::Delivery;
 use crate::sessions::{Place, Sessions, Use};
 use crate::{Owner, Toolbox};
 
 const SESSION_HEADER: &str = "mcp-session-id";
 const VERSION_HEADER: &str = "mcp-protocol-version";
+/// Of a client that goes on with a stream.
+const RESUMED_HEADER: &str = "last-event-id";
 /// From this version on there are no sessions.
 const WITHOUT_SESSIONS: &str = "2026-07-28";
 /// An error that the protocol's own code answers with is one line of text.
@@ -133,7 +136,7 @@ struct Held {
     _session: Option<Use>,
 }
 
-async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+async fn admit(State(front): State<Arc<Front>>, mut request: Request, next: Next) -> Response {
     let Some(owner) = request.extensions().get::<Owner>().cloned() else {
         return refuse(&Fault::internal("the request does not say whose it is"));
     };
@@ -148,7 +151,13 @@ async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) ->
         Ok(place) => place,
         Err(fault) => return refuse(&fault),
     };
+    let delivery = Delivery::new(front.sessions.clone().zip(named.clone()));
+    request.extensions_mut().insert(delivery.receipt());
+    let resumes = method == Method::GET && request.headers().contains_key(RESUMED_HEADER);
     let response = next.run(request).await;
+    if let (true, Some(sessions), Some(named)) = (resumes && response.status().is_success(), &front.sessions, &named) {
+        sessions.taken_up(named);
+    }
     if let Some(sessions) = &front.sessions
         && let Some(begun) = session_of(response.headers()).filter(|_| named.is_none())
     {
@@ -164,7 +173,7 @@ async fn admit(State(front): State<Arc<Front>>, request: Request, next: Next) ->
     }
     let response = told(response, is_json).await;
     let stop = (method == Method::GET).then(|| front.stop.clone());
-    carry(response, held, stop)
+    carry(response, held, delivery, stop)
 }
 
 impl Front {
@@ -267,10 +276,11 @@ async fn told(response: Response, is_json: bool) -> Response {
 }
 
 /// The answer, with what it holds until it was sent.
-fn carry(response: Response, held: Held, stop: Option<CancellationToken>) -> Response {
+fn carry(response: Response, held: Held, delivery: Delivery, stop: Option<CancellationToken>) -> Response {
     response.map(|body| {
         let stream = body.into_data_stream().map(move |piece| {
             let _ = &held;
+            delivery.carried();
             piece
         });
         match stop {

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::metrics::CALLS;
+use crate::receipt::Receipt;
 use crate::{Options, Toolbox};
 
 pub(crate) struct Handler<T> {
@@ -114,6 +115,11 @@ impl<T: Toolbox> ServerHandler for Handler<T> {
         Ok(match outcome {
             Ok(value) => {
                 CALLS.with_label_values(&["ok"]).inc();
+                if let Some(receipt) = parts.extensions.get::<Receipt>()
+                    && let Some(unread) = self.toolbox.if_unread(caller, &tool.name, &value)
+                {
+                    receipt.answered(unread);
+                }
                 CallToolResult::structured(value)
             }
             Err(fault) => {

@@ -7,6 +7,7 @@
 mod front;
 mod handler;
 mod metrics;
+mod receipt;
 mod sessions;
 mod toolbox;
 

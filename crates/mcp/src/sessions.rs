@@ -17,6 +17,8 @@ struct Entry {
     /// Requests and streams under way.
     open: usize,
     last_used: Instant,
+    /// When its client last asked for a stream that it had lost.
+    taken_up: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -71,6 +73,17 @@ impl Sessions {
         Some(Use { sessions: self.clone(), id: id.to_owned() })
     }
 
+    /// The client goes on with a stream that it had lost.
+    pub(crate) fn taken_up(&self, id: &str) {
+        if let Some(entry) = self.table().entries.get_mut(id) {
+            entry.taken_up = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn taken_up_since(&self, id: &str, since: Instant) -> bool {
+        self.table().entries.get(id).and_then(|entry| entry.taken_up).is_some_and(|at| at >= since)
+    }
+
     /// Forgets a session that was closed by its client, or is gone.
     pub(crate) fn forget(&self, id: &str) {
         self.table().remove(id);
@@ -116,7 +129,7 @@ pub(crate) struct Place {
 impl Place {
     /// The session has begun.
     pub(crate) fn fill(self, id: &str, owner: &Owner) {
-        let entry = Entry { owner: owner.clone(), open: 0, last_used: Instant::now() };
+        let entry = Entry { owner: owner.clone(), open: 0, last_used: Instant::now(), taken_up: None };
         if self.sessions.table().entries.insert(id.to_owned(), entry).is_none() {
             SESSIONS.inc();
         }

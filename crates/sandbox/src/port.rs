@@ -247,6 +247,9 @@ pub struct SessionRow {
 #[async_trait]
 pub trait Sandboxes: Send + Sync + 'static {
     async fn open(&self, caller: &Caller, args: OpenArgs) -> Result<OpenResult, Fault>;
+    /// The result of an open could not be told to its caller: a session that an open again would not find goes,
+    /// unless somebody uses it all the same.
+    async fn unclaimed(&self, _caller: &Caller, _session: &SandboxId) {}
     async fn exec(&self, caller: &Caller, args: ExecArgs) -> Result<ExecResult, Fault>;
     async fn poll(&self, caller: &Caller, args: PollArgs) -> Result<ExecResult, Fault>;
     async fn kill(&self, caller: &Caller, args: KillArgs) -> Result<ExecResult, Fault>;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use axum::Router;
+use futures::future::BoxFuture;
 use hearth_mcp::{Options, SessionOptions, Tool, ToolAnnotations, Toolbox};
 use hearth_sandbox::node::check_secrets;
 use hearth_sandbox::{Caller, SharedSandboxes, tools};
-use hearth_types::Fault;
+use hearth_types::{Fault, SandboxId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -72,5 +73,12 @@ impl Toolbox for SandboxTools {
         // Whatever the tool: a secret that would be dropped without a word is refused.
         check_secrets(&caller.secrets, self.allow_env_injection)?;
         Box::pin(tools::call(&*self.sandboxes, caller, tool, arguments)).await
+    }
+    /// A session that nobody was told of, and nobody could find again, is closed.
+    fn if_unread(&self, caller: &Caller, tool: &str, result: &Value) -> Option<BoxFuture<'static, ()>> {
+        let session = result["session_id"].as_str().filter(|_| tool == "sandbox_open")?;
+        let session = SandboxId::parse(session).ok()?;
+        let (sandboxes, caller) = (self.sandboxes.clone(), caller.clone());
+        Some(Box::pin(async move { sandboxes.unclaimed(&caller, &session).await }))
     }
 }

@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use crate::docker::engine::Engine;
-use crate::node::write_durably;
+use crate::node::mark_durably;
 use crate::{Error, ErrorKind};
 
 /// Where nothing of a session may go.
@@ -88,7 +88,7 @@ impl Egress {
             return Err(Error::new(ErrorKind::IsolationUnavailable, message));
         }
         let names = Names::of(session);
-        write_durably(&self.marker(session), b"").map_err(failed)?;
+        mark_durably(&self.marker(session)).map_err(failed)?;
         engine.create_network(&names.network, &names.bridge, session, owner).await?;
         fence(&names).await?;
         Ok(names.network)

@@ -87,9 +87,7 @@ async fn take_down(inner: &Arc<Inner>, session: &Arc<Session>, why: Why) -> Resu
         } else if let Err(error) = locked(&inner.past).note_gone(session.gone(why)) {
             tracing::warn!(%error, "what became of a session could not be written down");
         }
-        // A command that is still waited for ends after this.
-        session.exec_log.stop_noting();
-        locked(&session.provenance).stop_noting();
+        session.stop_noting();
         inner.state.remove(session.id())
     })
     .await
@@ -116,6 +114,17 @@ pub(crate) async fn one(inner: &Arc<Inner>, caller: &Caller, id: &SandboxId) -> 
             Some(gone) if visible(caller, &gone.principal, gone.root_run.as_ref()) => Ok(()),
             _ => Err(Fault::not_found()),
         },
+    }
+}
+
+/// Begins to close a session whose opener was not told of it, if nothing was done in it.
+pub(crate) fn unclaimed(inner: &Arc<Inner>, caller: &Caller, id: &SandboxId) {
+    let session = locked(&inner.table).get(id);
+    let Some(session) = session.filter(|session| session.visible_to(caller) && session.is_its_openers()) else {
+        return;
+    };
+    if begin_if(inner, &session, Why::Unclaimed, |seen| seen.untouched).is_some() {
+        tracing::info!(session = %session.id(), "the opener of a session went away before it was told of it");
     }
 }
 

@@ -10,7 +10,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use hearth_types::ExecId;
@@ -21,8 +20,15 @@ const CUT_AFTER: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct ExecLog {
     path: PathBuf,
-    open: Mutex<Option<Open>>,
-    over: AtomicBool,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Debug)]
+enum Notes {
+    Unopened,
+    Open(Open),
+    /// The session is gone, and its file with it.
+    Over,
 }
 
 #[derive(Debug)]
@@ -33,7 +39,7 @@ struct Open {
 
 impl ExecLog {
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, open: Mutex::new(None), over: AtomicBool::new(false) }
+        Self { path, notes: Mutex::new(Notes::Unopened) }
     }
 
     pub(crate) fn started(&self, exec_id: &ExecId) {
@@ -64,31 +70,26 @@ impl ExecLog {
     }
 
     fn note(&self, sign: char, exec_id: &ExecId, nothing_runs: bool) {
-        if self.over.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.append(&mut open, &format!("{sign}{exec_id}\n"), nothing_runs) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = self.append(&mut notes, &format!("{sign}{exec_id}\n"), nothing_runs) {
             // Opened again the next time.
-            *open = None;
+            *notes = Notes::Unopened;
             tracing::warn!(%error, path = %self.path.display(), "a command under way could not be noted");
         }
     }
 
-    /// Its session is gone: what is still heard of it makes no file any more.
+    /// Its session is gone: what is still heard of it makes no file any more, not even what is being noted now.
     pub(crate) fn stop_noting(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = Notes::Over;
     }
 
-    fn append(&self, open: &mut Option<Open>, line: &str, nothing_runs: bool) -> io::Result<()> {
-        let at = match open {
-            Some(at) => at,
-            None => {
-                let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
-                let len = file.metadata()?.len();
-                open.insert(Open { file, len })
-            }
-        };
+    fn append(&self, notes: &mut Notes, line: &str, nothing_runs: bool) -> io::Result<()> {
+        if let Notes::Unopened = notes {
+            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&self.path)?;
+            let len = file.metadata()?.len();
+            *notes = Notes::Open(Open { file, len });
+        }
+        let Notes::Open(at) = notes else { return Ok(()) };
         at.file.write_all(line.as_bytes())?;
         at.len += line.len() as u64;
         if nothing_runs && at.len > CUT_AFTER {

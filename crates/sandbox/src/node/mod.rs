@@ -42,7 +42,7 @@ pub use options::{Ceiling, DEFAULT_IMAGE, NodeOptions, OptionsError};
 pub(crate) use policy::{MIN_CPU, MIN_MEM_MB, MIN_PIDS};
 pub use policy::{is_image_name, is_workspace_name};
 pub use state::workspace_store;
-pub(crate) use state::{node_identity, write_durably};
+pub(crate) use state::{mark_durably, node_identity};
 pub use variables::check_secrets;
 
 use crate::node::past::Past;
@@ -243,6 +243,10 @@ where
 impl Sandboxes for Node {
     async fn open(&self, caller: &Caller, args: OpenArgs) -> Result<OpenResult, Fault> {
         open::open(&self.inner, caller, &args).await
+    }
+
+    async fn unclaimed(&self, caller: &Caller, session: &SandboxId) {
+        close::unclaimed(&self.inner, caller, session);
     }
 
     async fn exec(&self, caller: &Caller, args: ExecArgs) -> Result<ExecResult, Fault> {

@@ -57,7 +57,7 @@ async fn claim_and_open(inner: &Arc<Inner>, caller: &Caller, args: &OpenArgs) ->
     for _ in 0..MAX_LOOKS {
         match claim(inner, caller, &plan)? {
             Claim::Fresh(session) => {
-                let unclaimed = Unclaimed::new(inner, caller, &session);
+                let unclaimed = Unclaimed::new(inner, &session);
                 let opened = session.opened().await;
                 unclaimed.claimed();
                 opened?;
@@ -78,15 +78,14 @@ async fn claim_and_open(inner: &Arc<Inner>, caller: &Caller, args: &OpenArgs) ->
 }
 
 /// A session that nobody could find again but its opener: it goes if the opener has gone away before it was told the
-/// id. One of a run tree is the tree's, and one that was opened by a call is found by the call again.
+/// id.
 struct Unclaimed {
     of: Option<(Arc<Inner>, Arc<Session>)>,
 }
 
 impl Unclaimed {
-    fn new(inner: &Arc<Inner>, caller: &Caller, session: &Arc<Session>) -> Self {
-        let alone = caller.root_run.is_none() && caller.call.is_none();
-        Self { of: alone.then(|| (inner.clone(), session.clone())) }
+    fn new(inner: &Arc<Inner>, session: &Arc<Session>) -> Self {
+        Self { of: session.is_its_openers().then(|| (inner.clone(), session.clone())) }
     }
 
     fn claimed(mut self) {

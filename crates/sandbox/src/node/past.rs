@@ -30,6 +30,8 @@ pub(crate) enum Why {
     CutOff,
     /// Its open did not succeed.
     Failed,
+    /// Its opener went away before it was told of it.
+    Unclaimed,
 }
 
 impl Why {
@@ -42,6 +44,7 @@ impl Why {
             Self::Lost => "lost",
             Self::CutOff => "cut_off",
             Self::Failed => "failed",
+            Self::Unclaimed => "unclaimed",
         }
     }
 
@@ -54,6 +57,7 @@ impl Why {
             Self::Lost => "the session's container is gone",
             Self::CutOff => "the session was closed because its node was cut off from the cluster",
             Self::Failed => "the session could not be opened",
+            Self::Unclaimed => "the session was closed because its opener had gone away",
         }
     }
 }

@@ -76,6 +76,8 @@ struct State {
     running: HashMap<ExecId, u32>,
     last_used: Timestamp,
     used_since: bool,
+    /// Nobody has used it since it was opened, or opened it again.
+    untouched: bool,
     usage: Option<SessionUsage>,
 }
 
@@ -118,6 +120,7 @@ impl Session {
                 running: HashMap::new(),
                 last_used: now,
                 used_since: true,
+                untouched: true,
                 usage: None,
             }),
         })
@@ -134,6 +137,12 @@ impl Session {
 
     pub(crate) fn set_opening(&self, job: Job<()>) {
         drop(self.opening.set(job));
+    }
+
+    /// Whether an open again would give another one: one of a run tree is the tree's, and one that was opened by a
+    /// call is found by the call again.
+    pub(crate) fn is_its_openers(&self) -> bool {
+        self.record.own && self.record.call.is_none()
     }
 
     pub(crate) fn pooled(&self) -> bool {
@@ -185,7 +194,7 @@ impl Session {
         start: impl FnOnce(Why, bool) -> Job<()>,
     ) -> Option<Job<()>> {
         let mut state = locked(&self.state);
-        let agreed = when(SessionUse { busy: state.busy > 0, last_used: state.last_used });
+        let agreed = when(SessionUse { busy: state.busy > 0, last_used: state.last_used, untouched: state.untouched });
         agreed.then(|| begin_close(&mut state, why, start).0)
     }
 
@@ -201,12 +210,20 @@ impl Session {
         locked(&self.state).phase = Phase::Unstopped(Why::Failed);
     }
 
+    /// Before its files are removed: a command that is still waited for ends after that.
+    pub(crate) fn stop_noting(&self) {
+        self.exec_log.stop_noting();
+        locked(&self.provenance).stop_noting();
+    }
+
     pub(crate) fn uses(&self, usage: Option<SessionUsage>) {
         locked(&self.state).usage = usage;
     }
 
     pub(crate) fn renew(&self, now: Timestamp) {
-        locked(&self.state).last_used = now;
+        let mut state = locked(&self.state);
+        state.last_used = now;
+        state.untouched = false;
     }
 
     /// A read, a write or a touch begins. Its end, when the guard goes, renews the idle time.
@@ -214,6 +231,7 @@ impl Session {
         let mut state = locked(&self.state);
         self.require_live(&state)?;
         state.busy += 1;
+        state.untouched = false;
         Ok(Use { session: self.clone(), clock: clock.clone(), exec: None })
     }
 
@@ -239,6 +257,7 @@ impl Session {
         }
         state.running.insert(exec_id.clone(), callers + 1);
         state.busy += 1;
+        state.untouched = false;
         drop(state);
         if let Some(run) = run {
             locked(&self.provenance).executed(run);
@@ -380,6 +399,8 @@ fn begin_close(state: &mut State, why: Why, start: impl FnOnce(Why, bool) -> Job
 pub(crate) struct SessionUse {
     pub busy: bool,
     pub last_used: Timestamp,
+    /// Since it was opened.
+    pub untouched: bool,
 }
 
 /// Something under way in a session; its end renews the idle time.

@@ -84,6 +84,7 @@ impl StateFolder {
             }
             Err(fs::TryLockError::Error(error)) => return Err(failed(error)),
         }
+        clear_remains(dir).map_err(failed)?;
         let identity = node_identity(dir)?;
         Ok(Self { dir: dir.to_owned(), identity, _lock: lock })
     }
@@ -122,9 +123,10 @@ impl StateFolder {
         put(&self.pool_file(&record.spec.session), record)
     }
 
+    /// The record goes last: while it is there the next process knows that there is something to remove.
     pub(crate) fn remove(&self, session: &SandboxId) -> Result<(), Error> {
         for path in
-            [self.record_file(session), self.execs_file(session), self.seen_file(session), self.pool_file(session)]
+            [self.execs_file(session), self.seen_file(session), self.pool_file(session), self.record_file(session)]
         {
             remove(&path)?;
         }
@@ -157,6 +159,26 @@ impl StateFolder {
         records.sort_by(|a, b| a.spec.session.cmp(&b.spec.session));
         Ok(records)
     }
+}
+
+/// Removes what a process that was killed half-way left beside its records: files that were not renamed yet, and
+/// notes on a session that has no record. Under the lock, since nobody else writes there then.
+fn clear_remains(dir: &Path) -> io::Result<()> {
+    for folder in [dir.join("sessions"), dir.join("pool")] {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let of_a_record = || path.with_extension("json").exists();
+            let kept = match path.extension().and_then(|extension| extension.to_str()) {
+                Some("json" | "unreadable") => true,
+                Some("execs" | "seen") => of_a_record(),
+                _ => false,
+            };
+            if !kept && path.is_file() {
+                fs::remove_file(&path)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn put(path: &Path, record: &impl Serialize) -> Result<(), Error> {
@@ -247,6 +269,15 @@ pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
+/// An empty file that would survive a power cut. It is there or not, and never half-written.
+pub(crate) fn mark_durably(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)?.sync_all()?;
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
@@ -305,6 +336,34 @@ pub(crate) mod tests {
         folder.remove(&written.spec.session).unwrap();
         folder.remove(&written.spec.session).unwrap();
         assert_eq!(folder.records().unwrap(), vec![]);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_half_written_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = StateFolder::open(dir.path()).unwrap();
+        folder.put(&record("sbx_a")).unwrap();
+        drop(folder);
+        let names = |part: &str| {
+            let entries = fs::read_dir(dir.path().join(part)).unwrap();
+            let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        for half in
+            ["sbx_a.tmp", "sbx_b.tmp", "sbx_a.execs", "sbx_b.execs", "sbx_a.seen", "sbx_b.seen", "sbx_a.seen-new"]
+        {
+            fs::write(dir.path().join("sessions").join(half), "").unwrap();
+        }
+        fs::write(dir.path().join("pool/sbx_c.tmp"), "").unwrap();
+        let folder = StateFolder::open(dir.path()).unwrap();
+        assert_eq!(names("sessions"), ["sbx_a.execs", "sbx_a.json", "sbx_a.seen"]);
+        assert!(names("pool").is_empty());
+        // A removal that is cut short leaves the record, so that it is gone on with.
+        fs::remove_file(dir.path().join("sessions/sbx_a.execs")).unwrap();
+        fs::create_dir(dir.path().join("sessions/sbx_a.execs")).unwrap();
+        assert!(folder.remove(&SandboxId::parse("sbx_a").unwrap()).is_err());
+        assert_eq!(folder.records().unwrap().len(), 1);
     }
 
     #[test]

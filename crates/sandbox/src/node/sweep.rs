@@ -168,6 +168,7 @@ fn is_idle(seen: SessionUse, idle_ttl: Duration, now: Timestamp) -> bool {
 }
 
 fn forget(inner: &Arc<Inner>, session: &Session) {
+    session.stop_noting();
     if let Err(error) = inner.state.remove(session.id()) {
         tracing::warn!(error = &error as &dyn std::error::Error, "a record could not be removed");
         return;
@@ -232,6 +233,7 @@ mod tests {
     fn idle_counts_from_the_last_end_and_never_while_something_runs() {
         let used = |ago: u64, busy| SessionUse {
             busy,
+            untouched: false,
             last_used: Timestamp::from_millis(NOW.as_millis() - i64::try_from(ago).unwrap() * 1_000),
         };
         assert!(is_idle(used(10, false), TTL, NOW));
