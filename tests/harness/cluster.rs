@@ -382,6 +382,9 @@ impl Drop for Cluster {
                 child.wait().ok();
             }
         }
+        if self.options.nodes > 0 && self.options.variables.iter().any(|(name, _)| name == "SANDBOX_DRIVER") {
+            leftovers::remove_containers(self.folder.path());
+        }
         let left = leftovers::of(self.folder.path());
         leftovers::end(&left);
         if std::thread::panicking() {

@@ -48,6 +48,35 @@ fn names(pid: i32, name: &str, by_mounts: bool) -> Option<Leftover> {
     places.iter().any(|place| place.contains(name)).then_some(Leftover { pid, line })
 }
 
+/// Removes the containers and networks of the nodes that have their state in the folder.
+pub fn remove_containers(folder: &Path) {
+    let docker = |args: &[&str]| std::process::Command::new("docker").args(args).output().ok();
+    for owner in identities(folder, 4) {
+        let label = format!("label=hearth.owner={owner}");
+        for (list, remove) in [(["ps", "-a"], ["rm", "-fv"]), (["network", "ls"], ["network", "rm"])] {
+            let Some(found) = docker(&[&list[..], &["-q", "--filter", &label]].concat()) else { return };
+            let found = String::from_utf8_lossy(&found.stdout).into_owned();
+            let ids: Vec<&str> = found.split_whitespace().collect();
+            if !ids.is_empty() {
+                docker(&[&remove[..], &ids].concat());
+            }
+        }
+    }
+}
+
+/// Who the nodes with their state in the folder are.
+fn identities(folder: &Path, depth: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && depth > 0 {
+            found.extend(identities(&entry.path(), depth - 1));
+        } else if entry.file_name() == "identity" {
+            found.extend(fs::read_to_string(entry.path()).map(|text| text.trim().to_owned()));
+        }
+    }
+    found
+}
+
 /// Ends them, each by its id.
 pub fn end(leftovers: &[Leftover]) {
     for leftover in leftovers {

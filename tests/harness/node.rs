@@ -133,6 +133,9 @@ impl Drop for Node {
             child.kill().ok();
             child.wait().ok();
         }
+        if self.variables.iter().any(|(name, value)| name == "SANDBOX_DRIVER" && value == "docker") {
+            leftovers::remove_containers(self.folder.path());
+        }
         leftovers::end(&leftovers::of(self.folder.path()));
         if std::thread::panicking() {
             let log = self.log();

@@ -262,6 +262,14 @@ async fn cycles_leave_nothing_behind() {
     leaks::cycles_leave_nothing_behind(place).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_test_that_panics_leaves_no_container_behind() {
+    for killed in [false, true] {
+        let Some(place) = docker().await else { return };
+        leaks::a_bench_that_is_dropped_leaves_nothing_behind(place, killed).await;
+    }
+}
+
 macro_rules! escapes {
     ($($name:ident),* $(,)?) => {
         $(

@@ -1,13 +1,15 @@
 //! Many sessions come and go, and not all in good order; afterwards nothing is left of any.
 
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::join_all;
 use hearth_sandbox::{ExecArgs, OpenArgs};
 use tokio::time::timeout;
 
-use super::cli;
+use super::{cli, container_is_there};
 use crate::suite::bench::{Bench, Place, caller, command, resident_bytes, until};
 
 /// Sessions at once.
@@ -95,4 +97,20 @@ pub async fn cycles_leave_nothing_behind(place: Place) {
     assert!(resident_bytes() < bytes + GROWTH, "memory: {bytes}, then {}", resident_bytes());
     assert!(open_files() < files + 40, "open files: {files}, then {}", open_files());
     bench.finish().await;
+}
+
+/// The tests' own tidiness: one that fails leaves nothing to the next, whether its node lives or not.
+pub async fn a_bench_that_is_dropped_leaves_nothing_behind(place: Place, killed: bool) {
+    let mut bench = Bench::new(place).await;
+    let session = bench.hand(caller("acme")).open().await.session_id;
+    assert!(container_is_there(&session));
+    if killed {
+        bench.kill();
+    }
+    let failed = AssertUnwindSafe(async move {
+        let _bench = bench;
+        panic!("as a test that fails");
+    });
+    assert!(failed.catch_unwind().await.is_err());
+    assert!(!container_is_there(&session), "with its node killed: {killed}");
 }

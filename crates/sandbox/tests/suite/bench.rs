@@ -59,7 +59,38 @@ pub struct Bench {
     pub trees: Arc<Trees>,
     pub options: NodeOptions,
     node: Option<Node>,
+    finished: bool,
     dir: tempfile::TempDir,
+}
+
+impl Drop for Bench {
+    /// What a test that failed has left is removed: by its node, and where that is gone or cannot, from outside.
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        if let (Some(node), Ok(runtime)) = (self.node.take(), tokio::runtime::Handle::try_current()) {
+            let close = async move { tokio::time::timeout(Duration::from_secs(30), node.close_all()).await.ok() };
+            // A panic in here would end the whole process.
+            std::thread::scope(|scope| drop(scope.spawn(|| runtime.block_on(close).is_some()).join()));
+        }
+        let Ok(identity) = std::fs::read_to_string(self.options.state_dir.join("identity")) else { return };
+        remove_all_of(identity.trim());
+    }
+}
+
+/// The containers and networks that carry this owner's label.
+fn remove_all_of(owner: &str) {
+    let docker = |args: &[&str]| std::process::Command::new("docker").args(args).output().ok();
+    let label = format!("label=hearth.owner={owner}");
+    for (list, remove) in [(["ps", "-a"], ["rm", "-fv"]), (["network", "ls"], ["network", "rm"])] {
+        let Some(found) = docker(&[&list[..], &["-q", "--filter", &label]].concat()) else { return };
+        let found = String::from_utf8_lossy(&found.stdout).into_owned();
+        let ids: Vec<&str> = found.split_whitespace().collect();
+        if !ids.is_empty() {
+            docker(&[&remove[..], &ids].concat());
+        }
+    }
 }
 
 impl Bench {
@@ -76,7 +107,7 @@ impl Bench {
         options.sweep_interval = Duration::from_secs(1);
         options.allow_env_injection = true;
         change(&mut options);
-        let mut bench = Self { place, trees: Arc::default(), options, node: None, dir };
+        let mut bench = Self { place, trees: Arc::default(), options, node: None, finished: false, dir };
         bench.start().await;
         bench
     }
@@ -112,9 +143,10 @@ impl Bench {
         self.dir.path()
     }
 
-    /// Closes all, so that nothing is left behind by a test that succeeded.
-    pub async fn finish(self) {
+    /// Closes all, which has to succeed.
+    pub async fn finish(mut self) {
         self.node().close_all().await.unwrap();
+        self.finished = true;
     }
 }
 
