@@ -39,7 +39,8 @@ static TOOLS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
         ),
         spec(
             "sandbox_kill",
-            "Ends a command and everything it started; answers with its result. A command that has ended stays as it is.",
+            "Ends a command and everything it started; answers with its result. The result of a command that has ended \
+             stays as it is, and what it has left running ends.",
             &["session_id", "exec_id"],
             json!({ "session_id": text("the session"), "exec_id": text("the command") }),
         ),

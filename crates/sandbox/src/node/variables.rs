@@ -8,6 +8,8 @@ const MAX_VARIABLES: usize = 256;
 const MAX_NAME_BYTES: usize = 128;
 /// Names and values together. The init takes 512 KiB, and the session has variables of its own.
 const MAX_BYTES: usize = 256 * 1024;
+/// Linux takes 128 KiB for one, with its name, the sign and the end.
+const MAX_VARIABLE_BYTES: usize = 128 * 1024 - 2;
 
 /// What decides which program runs, or what runs before it. A secret of such a name is a mistake, or
 /// an attack by whoever may set a header; a command can set them itself.
@@ -116,8 +118,9 @@ fn check(field: &str, name: &str, value: &str) -> Result<(), Fault> {
     if !fits {
         return Err(Fault::invalid(field, name, "names of the form [A-Za-z_][A-Za-z0-9_]*, at most 128 characters"));
     }
-    if value.contains('\0') {
-        return Err(Fault::invalid(&format!("{field}.{name}"), "(not shown)", "text without NUL"));
+    if value.contains('\0') || name.len() + value.len() > MAX_VARIABLE_BYTES {
+        let allowed = format!("text without NUL, with its name at most {MAX_VARIABLE_BYTES} bytes");
+        return Err(Fault::invalid(&format!("{field}.{name}"), "(not shown)", &allowed));
     }
     Ok(())
 }
@@ -173,7 +176,11 @@ mod tests {
             assert_eq!(fault.code, FaultCode::InvalidArgument, "{name:?}");
         }
         assert!(merged(Some(map(&[("A", "a\0b")])), &map(&[]), false).is_err());
-        assert!(merged(Some(map(&[("A", &"x".repeat(MAX_BYTES))])), &map(&[]), false).is_err());
+        let half = "x".repeat(MAX_VARIABLE_BYTES - 1);
+        assert!(merged(Some(map(&[("A", &half)])), &map(&[]), false).is_ok());
+        let fault = merged(Some(map(&[("A", &(half.clone() + "x"))])), &map(&[]), false).unwrap_err();
+        assert!(fault.message.contains("env.A") && fault.message.len() < 300, "{fault}");
+        assert!(merged(Some(map(&[("A", &half), ("B", &half), ("C", "1")])), &map(&[]), false).is_err());
     }
 
     #[test]

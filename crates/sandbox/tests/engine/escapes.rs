@@ -23,6 +23,17 @@ pub async fn a_fork_bomb_stays_in_its_session(place: Place) {
         left.is_ok_and(|left| left.output.trim().parse::<u32>().is_ok_and(|count| count < 10))
     })
     .await;
+    // One that a command leaves behind as it ends takes every process of the session, and can still be ended.
+    let left = hand.sh(&bombed, "b() { b | b & }; b").await.exec_id;
+    until("no process is left for a command", || async {
+        hand.try_exec(command(&bombed, "true")).await.is_err_and(|fault| fault.message.contains("sandbox_kill"))
+    })
+    .await;
+    hand.node.kill(&hand.caller, KillArgs { session_id: bombed.clone(), exec_id: left }).await.unwrap();
+    until("its session answers again", || async {
+        hand.try_exec(command(&bombed, "echo alive")).await.is_ok_and(|result| result.output == "alive\n")
+    })
+    .await;
     bench.finish().await;
 }
 

@@ -238,7 +238,10 @@ impl Execs {
 fn no_process(why: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(
         RefusalKind::Busy,
-        format!("no process could be started in the session: {why}; end some and try again"),
+        format!(
+            "no process could be started in the session: {why}; end what a command has left running with sandbox_kill \
+             and its exec_id, and try again"
+        ),
     )
 }
 
