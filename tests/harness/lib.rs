@@ -7,6 +7,7 @@
 
 mod api;
 mod cluster;
+mod daemon;
 mod events;
 mod leftovers;
 mod mcp;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use api::{Api, mock};
 pub use cluster::{Cluster, ClusterOptions};
+pub use daemon::DockerDaemon;
 pub use events::{Event, Events};
 pub use mcp::{Answer, Mcp};
 pub use node::{NODE_TOKEN, Node};

@@ -4,59 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::join_all;
-use hearth_tests::{Api, Cluster, ClusterOptions, Mcp, NODE_TOKEN, Node, eventually, mock};
+use hearth_tests::{Api, Cluster, ClusterOptions, DockerDaemon, Mcp, NODE_TOKEN, Node, eventually, mock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::nodes::{docker, docker_is_there};
+use super::nodes::docker_is_there;
 
 /// Sessions at once.
 const WAVE: usize = 6;
 /// Of the node's process after all of it, in KiB.
 const RESIDENT_KIB: u64 = 400_000;
 const OPEN_FILES: usize = 200;
-
-/// The daemon's socket, by a way that can be cut: as if the daemon had been killed, and started again.
-struct DaemonWay {
-    socket: PathBuf,
-    there: watch::Sender<bool>,
-    _task: JoinSet<()>,
-}
-
-impl DaemonWay {
-    fn new(folder: &Path) -> Self {
-        let socket = folder.join("docker.sock");
-        let listener = UnixListener::bind(&socket).expect("a socket");
-        let (there, watched) = watch::channel(true);
-        let mut task = JoinSet::new();
-        task.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let Ok((mut client, _)) = listener.accept().await else { continue };
-                let mut there = watched.clone();
-                connections.spawn(async move {
-                    if !*there.borrow() {
-                        return;
-                    }
-                    let Ok(mut daemon) = UnixStream::connect("/var/run/docker.sock").await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut client, &mut daemon) => {}
-                        _ = there.wait_for(|there| !there) => {}
-                    }
-                });
-                while connections.try_join_next().is_some() {}
-            }
-        });
-        Self { socket, there, _task: task }
-    }
-
-    fn cut(&self, yes: bool) {
-        self.there.send_replace(!yes);
-    }
-}
 
 /// What a call comes to may be a failure while things are killed; that it is answered is enough.
 async fn tool(api: &Api, run: &str, tool: &str, arguments: Value) -> Option<Value> {
@@ -67,7 +25,7 @@ async fn tool(api: &Api, run: &str, tool: &str, arguments: Value) -> Option<Valu
 }
 
 /// One session's life in a run, by the number of its cycle.
-async fn by_a_run(api: &Api, number: usize) {
+async fn by_a_run(api: &Api, daemon: &DockerDaemon, number: usize) {
     let opened =
         api.try_finish(api.request("POST", "/v1/_resident").json(&json!({ "agent": "mock", "prompt": "x" }))).await;
     let Some(run) = opened.ok().and_then(|reply| Some(reply.body["child_run_id"].as_str()?.to_owned())) else { return };
@@ -78,7 +36,7 @@ async fn by_a_run(api: &Api, number: usize) {
         let args = json!({ "session_id": session, "command": line, "background": number.is_multiple_of(3) });
         tool(api, &run, "sandbox_exec", args).await;
         if number % 8 == 5 {
-            docker(&["rm", "-f", &format!("hearth-{session}")]);
+            daemon.docker(&["rm", "-f", &format!("hearth-{session}")]);
         }
     }
     // Closed in the end whatever comes in between: a run whose close is not heard of would hold its session.
@@ -136,15 +94,14 @@ fn resident_kib(pid: u32) -> u64 {
 }
 
 /// One misfortune while a wave is under way.
-async fn misfortune(cluster: &Cluster, node: &mut Node, way: &DaemonWay, wave: usize) {
+async fn misfortune(cluster: &Cluster, node: &mut Node, daemon: &DockerDaemon, wave: usize) {
     // At another moment of the wave each time.
     tokio::time::sleep(Duration::from_millis((wave as u64 * 137) % 700)).await;
     match wave % 5 {
         0 => node.crash().await,
         1 => {
-            way.cut(true);
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            way.cut(false);
+            daemon.kill().await;
+            daemon.launch().await;
         }
         2 => {
             cluster.kill("replica-1").await;
@@ -173,12 +130,14 @@ async fn cycles_with_kills_of_everything_leave_nothing_behind() {
     let cycles: usize = cycles.parse().expect("a number");
     let options = ClusterOptions::default().replicas(2).variable("SANDBOX_AUTH_TOKEN", NODE_TOKEN);
     let Some(cluster) = options.start().await else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let way = DaemonWay::new(folder.path());
+    let Some(daemon) = DockerDaemon::start().await else {
+        println!("skipped: a Docker daemon that may be killed cannot be started here");
+        return;
+    };
     let mut node = Node::start(&[
         ("SANDBOX_NODE_ID", "leaks"),
         ("SANDBOX_DRIVER", "docker"),
-        ("DOCKER_HOST", &format!("unix://{}", way.socket.display())),
+        ("DOCKER_HOST", &daemon.host()),
         ("SANDBOX_POOL_SIZE", "2"),
         ("SANDBOX_SESSION_IDLE_TTL", "3s"),
         ("SANDBOX_SWEEP_INTERVAL", "1s"),
@@ -191,16 +150,16 @@ async fn cycles_with_kills_of_everything_leave_nothing_behind() {
     let (apis, base) = (cluster.apis(), node.base());
     for (wave, first) in (0..cycles).step_by(WAVE).enumerate() {
         let lives = join_all((first..(first + WAVE).min(cycles)).map(|number| {
-            let (apis, base) = (&apis, &base);
+            let (apis, base, daemon) = (&apis, &base, &daemon);
             async move {
                 if number.is_multiple_of(2) {
-                    by_a_run(&apis[number / 2 % 2], number / 2).await;
+                    by_a_run(&apis[number / 2 % 2], daemon, number / 2).await;
                 } else {
                     by_a_client(base, number / 2).await;
                 }
             }
         }));
-        tokio::join!(lives, misfortune(&cluster, &mut node, &way, wave));
+        tokio::join!(lives, misfortune(&cluster, &mut node, &daemon, wave));
     }
     eventually("all sessions have gone, and hold no place", async || {
         let page = apis[0].get("/v1/_nodes").await.ok();
@@ -217,7 +176,7 @@ async fn cycles_with_kills_of_everything_leave_nothing_behind() {
         assert_eq!(count(&node.path(&format!("state/{part}"))), 0, "{part}");
     }
     for what in [&["ps", "-aq"][..], &["network", "ls", "-q"], &["volume", "ls", "-q"]] {
-        let left = docker(&[what, &["--filter", &label]].concat()).expect("the daemon answers");
+        let left = daemon.docker(&[what, &["--filter", &label]].concat()).expect("the daemon answers");
         assert_eq!(left.trim(), "", "{what:?}");
     }
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
