@@ -59,6 +59,24 @@ async fn a_repeat_returns_the_first_result_and_another_body_is_refused_also_afte
 }
 
 #[tokio::test]
+async fn of_two_bodies_at_once_under_one_key_one_is_carried_out() {
+    let server = Server::start().await;
+    let api = server.api();
+    for (path, body, other) in posts(&api).await {
+        for key in ["race-1", "race-2", "race-3"] {
+            let both = [body.clone(), other.clone()].map(|body| api.post_with_key(&path, key, body));
+            let answers = join_all(both).await;
+            let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 409).collect();
+            assert_eq!(refused.len(), 1, "{path}: {:?}", answers.iter().map(|answer| &answer.text).collect::<Vec<_>>());
+            assert_eq!(refused[0].body["error"]["code"], "conflict", "{path}");
+            let done = answers.iter().any(|answer| matches!(answer.status, 200 | 202));
+            assert!(done, "{path}: {:?}", answers.iter().map(|answer| &answer.text).collect::<Vec<_>>());
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn repeats_at_once_have_one_effect() {
     let server = Server::start().await;
     let api = server.api();

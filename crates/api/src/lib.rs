@@ -9,6 +9,7 @@ mod catalog;
 mod check;
 mod cursor;
 mod delegate;
+mod extent;
 mod hearth;
 mod identities;
 mod lifecycle;

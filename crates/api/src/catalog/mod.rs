@@ -10,14 +10,15 @@ mod skills;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
-use hearth_journal::{Append, Error as JournalError, LogKey, Position};
+use hearth_journal::{Error as JournalError, LogKey};
 use hearth_residency::Error;
+use hearth_run_core::KeyUse;
 use hearth_types::{AgentDefinition, Fault, FaultCode, Role, Tenant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::answers::Answer;
+use crate::extent::{SAID_AGAIN, say_again};
 use crate::hearth::definition_id;
 use crate::{Caller, Hearth};
 pub(crate) use fold::Fold;
@@ -31,8 +32,17 @@ pub use skills::SkillOverrides;
 const BATCH: usize = 512;
 /// Tries of a change that others overtake.
 const TRIES: usize = 8;
+/// What a key names whose command has no answer yet.
+const UNANSWERED: &str = "";
 /// Tenants whose catalogues are kept folded.
 const TENANTS_KEPT: usize = 1_024;
+
+/// What a command does to a catalogue as it stands.
+enum Step {
+    /// Nothing: it was done, and this is what it named.
+    Known(String),
+    Write(Change, String),
+}
 
 /// The folded catalogues of tenants, as far as they were read.
 #[derive(Default)]
@@ -58,7 +68,7 @@ impl Hearth {
         let mut fold = self.catalogues.get(tenant);
         let key = LogKey::Catalog(tenant.clone());
         loop {
-            let frames = self.deps.journal.read(&key, fold.position, BATCH).await.map_err(Error::from)?;
+            let frames = self.deps.journal.read(&key, fold.extent.last(), BATCH).await.map_err(Error::from)?;
             if frames.is_empty() {
                 return Ok(fold);
             }
@@ -80,28 +90,18 @@ impl Hearth {
         caller: &Caller,
         decide: impl Fn(&Fold) -> Result<(Change, String), Fault>,
     ) -> Result<(String, bool), Fault> {
-        let tenant = &caller.principal.tenant;
         let key = Self::key_use(caller);
-        for _ in 0..TRIES {
-            let fold = self.dynamic(tenant).await?;
-            if let Some(key) = &key
-                && let Some((digest, named)) = fold.keys.get(&key.id)
-            {
-                return if digest == &key.digest { Ok((named.clone(), true)) } else { Err(Error::Taken.into()) };
-            }
-            let (change, named) = decide(&fold)?;
-            match self.append_change(tenant, fold.position, key.clone(), change, &named).await {
-                Ok(()) => return Ok((named, false)),
-                Err(JournalError::Fenced { .. } | JournalError::Unknown { .. }) => {}
-                Err(error) => return Err(Error::from(error).into()),
-            }
-        }
-        Err(Fault::new(FaultCode::Conflict, "others change the catalogue at the same time; try again"))
+        let step = |fold: &Fold| match fold.used(key.as_ref())? {
+            Some(used) => Ok(Step::Known(used.named.clone())),
+            None => decide(fold).map(|(change, named)| Step::Write(change, named)),
+        };
+        self.write(&caller.principal.tenant, key.as_ref(), step).await
     }
 
     /// Carries out a command that belongs to no run, and remembers its answer by its key in the tenant's
-    /// log. Such commands may be carried out twice without harm, so what is begun at once with the same
-    /// key is, and all get the answer that was written down first.
+    /// log. The key is bound to the request before anything is done; such commands may be carried out
+    /// twice without harm, so what is begun at once or anew is, and all get the answer that was
+    /// written down first.
     pub(crate) async fn once<T: Serialize>(
         &self,
         caller: &Caller,
@@ -110,42 +110,54 @@ impl Hearth {
         let Some(key) = Self::key_use(caller) else {
             return Ok(Answer { body: encoded(&act.await?)?, replayed: false });
         };
-        let known = self.dynamic(&caller.principal.tenant).await?.keys.get(&key.id).cloned();
-        let (told, replayed) = match known {
-            Some((digest, _)) if digest != key.digest => return Err(Error::Taken.into()),
-            Some((_, told)) => (told, true),
-            None => {
-                let told = encoded(&act.await?)?.to_string();
-                // Members of every version read this one: it takes away what cannot be there.
-                let nothing = || Change::SkillRetired { name: String::new() };
-                self.change(caller, |_| Ok((nothing(), told.clone()))).await?
-            }
+        let (told, _) = self.change(caller, |_| Ok((Change::none(), UNANSWERED.to_owned()))).await?;
+        let (told, replayed) = if told == UNANSWERED {
+            let told = encoded(&act.await?)?.to_string();
+            let step = |fold: &Fold| match fold.used(Some(&key))? {
+                Some(used) if used.named != UNANSWERED => Ok(Step::Known(used.named.clone())),
+                _ => Ok(Step::Write(Change::none(), told.clone())),
+            };
+            self.write(&caller.principal.tenant, Some(&key), step).await?
+        } else {
+            (told, true)
         };
         let body = serde_json::from_str(&told)
             .map_err(|_| Fault::from(Error::Taken).with_details(json!({ "field": "Idempotency-Key" })))?;
         Ok(Answer { body, replayed })
     }
 
-    async fn append_change(
+    /// What the written or the known entry names, and whether it was known.
+    async fn write(
         &self,
         tenant: &Tenant,
-        expected: Position,
-        key: Option<hearth_run_core::KeyUse>,
-        change: Change,
-        named: &str,
-    ) -> Result<(), JournalError> {
-        let entry = Entry { v: 1, at: self.deps.clock.now(), key, named: named.to_owned(), change };
-        let frame =
-            serde_json::to_vec(&entry).map_err(|error| JournalError::Unavailable { reason: error.to_string() })?;
-        let append = Append {
-            key: LogKey::Catalog(tenant.clone()),
-            expected,
-            append_id: hearth_types::RunId::generate().to_string(),
-            frame: Bytes::from(frame),
-            head: None,
-            floor: Position(0),
-        };
-        self.deps.journal.append(append).await.map(|_| ())
+        key: Option<&KeyUse>,
+        step: impl Fn(&Fold) -> Result<Step, Fault>,
+    ) -> Result<(String, bool), Fault> {
+        let (journal, log) = (&*self.deps.journal, LogKey::Catalog(tenant.clone()));
+        for _ in 0..TRIES {
+            let fold = self.dynamic(tenant).await?;
+            let (change, named) = match step(&fold)? {
+                Step::Known(named) => return Ok((named, true)),
+                Step::Write(change, named) => (change, named),
+            };
+            let (at, floor) = (self.deps.clock.now(), fold.extent.floor().0);
+            let entry = Entry { v: 1, at, floor, key: key.cloned(), named, change };
+            let append_id = hearth_types::RunId::generate().to_string();
+            match fold.extent.append(journal, &log, append_id, &entry).await {
+                Ok(()) => {
+                    for _ in 0..SAID_AGAIN {
+                        let Ok(fold) = self.dynamic(tenant).await else { break };
+                        if !say_again(journal, &log, &fold).await {
+                            break;
+                        }
+                    }
+                    return Ok((entry.named, false));
+                }
+                Err(JournalError::Fenced { .. } | JournalError::Unknown { .. }) => {}
+                Err(error) => return Err(Error::from(error).into()),
+            }
+        }
+        Err(Fault::new(FaultCode::Conflict, "others change the catalogue at the same time; try again"))
     }
 
     /// The definition that a name means, or that an id names: ids address the versions that forks made.

@@ -1,6 +1,6 @@
 //! Which snapshots a tenant has: a log of its own, folded when somebody asks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use hearth_journal::{Append, Error as JournalError, LogKey, Position};
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Hearth;
 use crate::answers::{ResumeAnswer, SnapshotView};
+use crate::extent::{Extent, Folded, SAID_AGAIN, say_again};
 
 /// Snapshots that a tenant may have.
 const MAX_SNAPSHOTS: usize = 1_000;
@@ -22,16 +23,19 @@ const TRIM: usize = 256;
 const GIVEN_UP: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     v: u32,
     at: Timestamp,
+    /// Where reading the log begins from this entry on.
+    #[serde(default)]
+    floor: u64,
     #[serde(flatten)]
     change: Change,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub(super) enum Change {
+pub(crate) enum Change {
     /// Records are being written under this name; nothing refers to them yet.
     Begun {
         blob: SnapshotId,
@@ -45,7 +49,7 @@ pub(super) enum Change {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     pub blob: SnapshotId,
     pub view: SnapshotView,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,39 +57,64 @@ pub(super) struct Taken {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Resumed {
+pub(crate) struct Resumed {
     pub key: KeyUse,
     pub answer: ResumeAnswer,
 }
 
+/// What an entry may say that holds until another one says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Item {
+    Begun(SnapshotId),
+    Taken(SnapshotId),
+    /// When, and by the id of which key.
+    Resumed(Timestamp, String),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    position: Position,
+    extent: Extent<Item>,
     begun: BTreeMap<SnapshotId, Timestamp>,
     pub taken: BTreeMap<SnapshotId, Taken>,
-    resumed: VecDeque<Resumed>,
+    resumed: BTreeMap<(Timestamp, String), Resumed>,
 }
 
 impl Index {
     fn apply(&mut self, entry: Entry, position: Position) {
-        self.position = position;
+        self.extent.frame(position, Position(entry.floor));
         match entry.change {
-            Change::Begun { blob } => drop(self.begun.insert(blob, entry.at)),
+            Change::Begun { blob } => {
+                self.extent.says(Item::Begun(blob.clone()));
+                self.begun.insert(blob, entry.at);
+            }
             Change::Taken(taken) => {
-                self.begun.remove(&taken.blob);
-                self.taken.insert(taken.view.snapshot_id.clone(), *taken);
+                self.no_longer_begun(&taken.blob);
+                let id = taken.view.snapshot_id.clone();
+                self.extent.says(Item::Taken(id.clone()));
+                self.taken.insert(id, *taken);
             }
             Change::Dropped { blob } => {
-                self.begun.remove(&blob);
-                self.taken.retain(|_, taken| taken.blob != blob);
+                self.no_longer_begun(&blob);
+                for (id, _) in self.taken.extract_if(.., |_, taken| taken.blob == blob) {
+                    self.extent.gone(&Item::Taken(id));
+                }
             }
             Change::Resumed(resumed) => {
-                self.resumed.push_back(*resumed);
-                if self.resumed.len() > limits::KEY_WINDOW_MIN {
-                    self.resumed.pop_front();
+                let place = (entry.at, resumed.key.id.clone());
+                self.extent.says(Item::Resumed(place.0, place.1.clone()));
+                self.resumed.insert(place, *resumed);
+                if self.resumed.len() > limits::KEY_WINDOW_MIN
+                    && let Some(((at, key), _)) = self.resumed.pop_first()
+                {
+                    self.extent.gone(&Item::Resumed(at, key));
                 }
             }
         }
+    }
+
+    fn no_longer_begun(&mut self, blob: &SnapshotId) {
+        self.begun.remove(blob);
+        self.extent.gone(&Item::Begun(blob.clone()));
     }
 
     /// What a key took before.
@@ -101,11 +130,32 @@ impl Index {
 
     pub fn resumed_by(&self, key: Option<&KeyUse>) -> Result<Option<&Resumed>, Fault> {
         let Some(key) = key else { return Ok(None) };
-        match self.resumed.iter().find(|resumed| resumed.key.id == key.id) {
+        match self.resumed.values().find(|resumed| resumed.key.id == key.id) {
             Some(resumed) if resumed.key == *key => Ok(Some(resumed)),
             Some(_) => Err(Error::Taken.into()),
             None => Ok(None),
         }
+    }
+}
+
+impl Folded for Index {
+    type Item = Item;
+    type Entry = Entry;
+
+    fn extent(&self) -> &Extent<Item> {
+        &self.extent
+    }
+
+    fn restated(&self, item: &Item) -> Option<Entry> {
+        let (at, change) = match item {
+            Item::Begun(blob) => (*self.begun.get(blob)?, Change::Begun { blob: blob.clone() }),
+            Item::Taken(id) => (Timestamp::default(), Change::Taken(Box::new(self.taken.get(id)?.clone()))),
+            Item::Resumed(at, key) => {
+                let resumed = self.resumed.get(&(*at, key.clone()))?;
+                (*at, Change::Resumed(Box::new(resumed.clone())))
+            }
+        };
+        Some(Entry { v: 1, at, floor: self.extent.floor().0, change })
     }
 }
 
@@ -114,7 +164,7 @@ impl Hearth {
         let key = LogKey::Snapshots(tenant.clone());
         let mut index = Index::default();
         loop {
-            let frames = self.deps.journal.read(&key, index.position, BATCH).await.map_err(Error::from)?;
+            let frames = self.deps.journal.read(&key, index.extent.last(), BATCH).await.map_err(Error::from)?;
             let whole = frames.len() == BATCH;
             for frame in frames {
                 let entry: Entry = hearth_types::from_own_json(&frame.frame)
@@ -134,24 +184,25 @@ impl Hearth {
         change: Change,
         allowed: impl Fn(&Index) -> Result<bool, Fault>,
     ) -> Result<Index, Fault> {
-        let entry = Entry { v: 1, at: self.deps.clock.now(), change };
-        let frame = serde_json::to_vec(&entry).map_err(|error| Fault::internal(error.to_string()))?;
         let append_id = RunId::generate().to_string();
+        let at = self.deps.clock.now();
+        let (journal, log) = (&*self.deps.journal, LogKey::Snapshots(tenant.clone()));
         for _ in 0..TRIES {
             let index = self.snapshot_index(tenant).await?;
             if !allowed(&index)? {
                 return Ok(index);
             }
-            let append = Append {
-                key: LogKey::Snapshots(tenant.clone()),
-                expected: index.position,
-                append_id: append_id.clone(),
-                frame: Bytes::from(frame.clone()),
-                head: None,
-                floor: Position(0),
-            };
-            match self.deps.journal.append(append).await {
-                Ok(_) => return Ok(index),
+            let entry = Entry { v: 1, at, floor: index.extent.floor().0, change: change.clone() };
+            match index.extent.append(journal, &log, append_id.clone(), &entry).await {
+                Ok(()) => {
+                    for _ in 0..SAID_AGAIN {
+                        let Ok(index) = self.snapshot_index(tenant).await else { break };
+                        if !say_again(journal, &log, &index).await {
+                            break;
+                        }
+                    }
+                    return Ok(index);
+                }
                 Err(JournalError::Fenced { .. } | JournalError::Unknown { .. }) => {}
                 Err(error) => return Err(Error::from(error).into()),
             }
