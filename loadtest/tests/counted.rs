@@ -8,16 +8,10 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hearth_api::{AgentTool, Caller, Deps, Hearth, OpenResident, Options, Send};
 use hearth_bus::{FaultyBus, LocalBus, LocalOptions, SharedBus};
-use hearth_engine::{Engine, Tools};
-use hearth_journal::{FaultyJournal, MemoryJournal, SharedJournal, SqliteJournal, SqliteOptions};
-use hearth_library::{Catalogue, Library};
-use hearth_models::{BuiltInModels, BuiltInOptions, built_in_definitions};
-use hearth_nodes::Nodes;
+use hearth_journal::{FaultyJournal, MemoryJournal, SharedJournal};
+use hearth_load::Within;
 use hearth_registry::{FaultyRegistry, MemoryRegistry, SharedRegistry};
-use hearth_residency::Residents;
-use hearth_types::{Principal, ReplicaId, Role, SystemClock};
 
 /// How often each kind of operation was asked for.
 #[derive(Clone, Default)]
@@ -53,7 +47,7 @@ impl Stores {
     }
 
     /// A replica over them that does nothing by itself for as long as a test takes.
-    async fn replica(&self, name: &str) -> Hearth {
+    async fn replica(&self, name: &str) -> Within {
         let counts = |operation: &'static str| {
             let counts = self.counts.clone();
             move || counts.count(operation)
@@ -79,75 +73,16 @@ impl Stores {
             }
             hearth_bus::Fate::Pass
         }));
-        let (hearth, residents, engine) = assemble(name, journal, registry, bus);
-        residents.start(engine).await.unwrap();
+        let within = Within::start(name, journal, registry, bus).await.unwrap();
         // What it does at its start is no part of any call.
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.counts.take();
-        hearth
+        within
     }
 }
 
-fn assemble(
-    name: &str,
-    journal: SharedJournal,
-    registry: SharedRegistry,
-    bus: SharedBus,
-) -> (Hearth, Residents, Engine) {
-    const LONG: Duration = Duration::from_secs(86_400);
-    let clock = SystemClock::shared();
-    let sandboxes = Arc::new(Nodes::new(registry.clone(), None));
-    let residents = Residents::new(
-        hearth_residency::Options {
-            replica: ReplicaId::parse(name).unwrap(),
-            passivate_after: LONG,
-            sweep_every: LONG,
-            lease: LONG,
-            url: None,
-            max_runs_per_tenant: 0,
-            placement_slack: hearth_residency::PLACEMENT_SLACK,
-            keep_events: 100_000,
-        },
-        hearth_residency::Deps {
-            journal: journal.clone(),
-            registry: registry.clone(),
-            bus: bus.clone(),
-            sandboxes: sandboxes.clone(),
-            clock: clock.clone(),
-        },
-    );
-    let agent_tool = Arc::new(AgentTool::default());
-    let hearth = Hearth::new(
-        Options { max_residents: 8, idle_ttl_ms: 86_400_000 },
-        Deps {
-            residents: residents.clone(),
-            journal,
-            registry,
-            bus,
-            sandboxes: sandboxes.clone(),
-            catalogue: Arc::new(Catalogue::new(built_in_definitions(), Library::default())),
-            clock,
-        },
-    );
-    agent_tool.connect(&hearth);
-    let models = Arc::new(BuiltInModels::new(BuiltInOptions::default()));
-    (hearth, residents, Engine::new(models, Tools::new(agent_tool, sandboxes), 64))
-}
-
-fn caller() -> Caller {
-    let principal = Principal { tenant: "acme".into(), subject: "ann".into(), role: Role::Operator };
-    Caller { principal, run: None, key: None, trace: None }
-}
-
-async fn open(hearth: &Hearth) -> String {
-    let request = OpenResident { agent: "mock".into(), prompt: "begin".into(), ..OpenResident::default() };
-    hearth.open(&caller(), request).await.unwrap().body.run_id.to_string()
-}
-
-async fn send(hearth: &Hearth, resident: &str) {
-    let request = Send { prompt: "what would you like for breakfast?".into(), ..Send::default() };
-    let answer = hearth.send(&caller(), resident, request).await.unwrap();
-    assert_eq!(answer.body.output, "what would you like for breakfast?");
+async fn send(within: &Within, resident: &str) {
+    within.send(resident, "what would you like for breakfast?").await.unwrap();
 }
 
 /// What one call costs on the average of several, which is the same for each.
@@ -166,7 +101,7 @@ async fn cost(counts: &Counts, calls: u64, mut call: impl AsyncFnMut()) -> BTree
 async fn a_send_to_an_active_resident_is_two_appends_and_nothing_is_read() {
     let stores = Stores::new();
     let hearth = stores.replica("replica-0").await;
-    let resident = open(&hearth).await;
+    let resident = hearth.open().await.unwrap();
     send(&hearth, &resident).await;
     let cost = cost(&stores.counts, 10, async || send(&hearth, &resident).await).await;
     // What is published: the two frames. A step in one piece is not told as live text besides.
@@ -178,7 +113,7 @@ async fn a_send_by_another_replica_is_one_question_and_one_look_more() {
     let stores = Stores::new();
     let owner = stores.replica("replica-0").await;
     let other = stores.replica("replica-1").await;
-    let resident = open(&owner).await;
+    let resident = owner.open().await.unwrap();
     send(&other, &resident).await;
     let cost = cost(&stores.counts, 10, async || send(&other, &resident).await).await;
     let expected = [("append", 2.0), ("publish", 2.0), ("registry", 1.0), ("request", 1.0)];
@@ -189,7 +124,7 @@ async fn a_send_by_another_replica_is_one_question_and_one_look_more() {
 async fn opening_a_resident_is_two_appends_and_one_row_of_the_registry() {
     let stores = Stores::new();
     let hearth = stores.replica("replica-0").await;
-    let cost = cost(&stores.counts, 10, async || drop(open(&hearth).await)).await;
+    let cost = cost(&stores.counts, 10, async || drop(hearth.open().await.unwrap())).await;
     assert_eq!(cost, BTreeMap::from([("append", 2.0), ("publish", 1.0), ("registry", 1.0)]));
 }
 
@@ -207,11 +142,8 @@ fn committed() -> [f64; 2] {
 async fn a_send_is_two_appends_in_two_commits_and_many_at_once_share_theirs() {
     const SENDS: u32 = 20;
     let folder = tempfile::tempdir().unwrap();
-    let journal = SqliteJournal::open(SqliteOptions::at(folder.path().join("journal.db"))).unwrap();
-    let (registry, bus) = (Arc::new(MemoryRegistry::new()), Arc::new(LocalBus::new(LocalOptions::default())));
-    let (hearth, residents, engine) = assemble("replica-0", Arc::new(journal), registry, bus);
-    residents.start(engine).await.unwrap();
-    let resident = open(&hearth).await;
+    let hearth = Within::embedded(&folder.path().join("journal.db")).await.unwrap();
+    let resident = hearth.open().await.unwrap();
     send(&hearth, &resident).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
 
@@ -225,7 +157,7 @@ async fn a_send_is_two_appends_in_two_commits_and_many_at_once_share_theirs() {
 
     let mut others = Vec::new();
     for _ in 0..SENDS {
-        others.push(open(&hearth).await);
+        others.push(hearth.open().await.unwrap());
     }
     let before = committed();
     futures::future::join_all(others.iter().map(|resident| send(&hearth, resident))).await;
@@ -244,7 +176,7 @@ fn a_send_allocates_no_more_than_it_did() {
     let (stores, hearth, resident) = runtime.block_on(async {
         let stores = Stores::new();
         let hearth = stores.replica("replica-0").await;
-        let resident = open(&hearth).await;
+        let resident = hearth.open().await.unwrap();
         for _ in 0..10 {
             send(&hearth, &resident).await;
         }

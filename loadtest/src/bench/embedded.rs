@@ -14,7 +14,7 @@ use super::{Found, Plan};
 use crate::floors::sqlite::BareSqlite;
 use crate::floors::{FloorKind, FloorServer, Payload, Stored};
 use crate::processes::DevServer;
-use crate::{Error, machine};
+use crate::{Error, Within, machine};
 
 /// What is sent, and what comes back.
 pub(super) const PROMPT: &str = "what would you like to have for breakfast today?";
@@ -68,13 +68,24 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
         let measured = crowds(callers, plan.rounds(6), Duration::from_millis(1_500), &sends, &turns).await;
         found.keep(name, measured);
     }
-    plan.say("64 callers, beside the bare commits");
+    plan.say("64 callers within the process, beside the bare commits");
     let commits: Caller = Arc::new(move |caller, turn| {
         let floor = floor.clone();
         Box::pin(async move { floor.turn(64_000 + caller, turn).await })
     });
-    let measured = crowds(64, plan.rounds(4), Duration::from_millis(1_500), &sends, &commits).await;
-    found.keep("turns_over_commits_64", measured);
+    drop(server);
+    let within = Within::embedded(&folder.join("within.db")).await?;
+    let mut residents = Vec::new();
+    for _ in 0..64 {
+        residents.push(within.open().await?);
+    }
+    let residents = Arc::new(residents);
+    let sends: Caller = Arc::new(move |caller, _| {
+        let (within, residents) = (within.clone(), residents.clone());
+        Box::pin(async move { within.send(&residents[usize::try_from(caller).unwrap_or(0)], PROMPT).await })
+    });
+    let measured = crowds(64, plan.rounds(6), Duration::from_millis(1_500), &sends, &commits).await;
+    found.keep("turns_within_64", measured);
     Ok(())
 }
 

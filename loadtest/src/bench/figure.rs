@@ -63,10 +63,10 @@ pub(crate) const FIGURES: &[Kind] = &[
         SERVED_COMMITS,
     ),
     kind(
-        "turns_over_commits_64",
+        "turns_within_64",
         "1/s",
         Target::RatioAtLeast(0.5),
-        "the first of them again, over a floor that is called within the measuring process",
+        "the first of them again without HTTP: a replica within the measuring process, as the floor is",
         COMMITS,
     ),
     kind("send_cluster_p50", "ms", Target::RatioAtMost(1.5), "a `send` in a cluster, to the owner", LOCAL),

@@ -77,7 +77,7 @@ impl Part {
                 "send_cpu_ms",
                 "turns_per_s_64",
                 "turns_per_s_512",
-                "turns_over_commits_64",
+                "turns_within_64",
             ],
             Self::Scale => &["parked_bytes", "active_bytes", "list_page_p99", "restart_s"],
             Self::Cluster => &[
