@@ -1,12 +1,10 @@
 //! Replicas that are to end.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use futures::future::join_all;
-use hearth_tests::{Cluster, ClusterOptions, Persistent, eventually, mock};
+use hearth_tests::{Cluster, ClusterOptions, mock};
 use serde_json::json;
 
-use super::{ends, lineage, owner_other_than};
+use super::owner_other_than;
+use super::under_load::{Load, under_load};
 
 const ANN: &str = "token-of-ann-0123456789abcdef";
 const OPS: &str = "token-of-ops-0123456789abcdef";
@@ -51,40 +49,13 @@ async fn a_drain_by_any_replica_hands_turns_over_and_the_process_ends_well() {
 #[tokio::test]
 async fn a_rolling_restart_under_load_loses_nothing_and_shows_no_error() {
     let Some(cluster) = Cluster::start().await else { return };
-    let apis = cluster.apis();
-    let client = Persistent::new(apis.clone());
-    let residents = join_all((0..12).map(|n| apis[n % 3].open("mock", "one"))).await;
-    let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let load = residents.iter().map(|id| {
-        let (client, over, sent) = (&client, &over, &sent);
-        async move {
-            let mut turns = Vec::new();
-            while !over.load(Ordering::Relaxed) {
-                let output = format!("{id} {}", turns.len());
-                let prompt = mock(json!({ "latency_ms": 150, "output": output }));
-                let answer = client.send(id, &output, &prompt).await;
-                assert_eq!((answer["outcome"].as_str(), answer["output"].as_str()), (Some("finished"), Some(&*output)));
-                turns.push(answer["turn_id"].as_str().unwrap().to_owned());
-                sent.fetch_add(1, Ordering::Relaxed);
-            }
-            turns
-        }
-    });
-    let restarts = async {
+    let restarts = async |load: &Load| {
         for replica in ["replica-0", "replica-1", "replica-2"] {
             assert_eq!(cluster.terminate(replica).await, 0, "{replica}");
             cluster.restart(replica).await;
-            let before = sent.load(Ordering::Relaxed);
-            let goes_on = async || (sent.load(Ordering::Relaxed) > before + residents.len()).then_some(());
-            eventually("the load goes on", goes_on).await;
+            load.goes_on().await;
         }
-        over.store(true, Ordering::Relaxed);
     };
-    let (sent, ()) = tokio::join!(join_all(load), restarts);
-    for (id, turns) in residents.iter().zip(&sent) {
-        let mut ended = ends(&lineage(&apis[1], id).await);
-        ended.remove(0);
-        assert_eq!(&ended, turns, "each acknowledged turn once, and no other");
-    }
+    under_load(&cluster.apis(), restarts).await;
     cluster.stop().await;
 }

@@ -12,6 +12,7 @@ mod stale;
 mod stores;
 mod trace;
 mod trees;
+mod under_load;
 mod versions;
 
 use hearth_tests::{Api, eventually, mock};

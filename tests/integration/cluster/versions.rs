@@ -1,13 +1,11 @@
 //! Members of two versions in one cluster. The next version is this one, told to write what this one does not know; see
 //! `HEARTH_NEXT_VERSION`, which debug builds have.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use futures::future::join_all;
-use hearth_tests::{Cluster, ClusterOptions, Persistent, eventually, mock};
+use hearth_tests::{Cluster, ClusterOptions, eventually};
 use serde_json::json;
 
-use super::{ends, lineage, owner_other_than, start_at};
+use super::under_load::{Load, under_load};
+use super::{owner_other_than, start_at};
 
 const NEXT: &str = "HEARTH_NEXT_VERSION";
 
@@ -16,43 +14,17 @@ async fn members_of_two_minor_versions_serve_one_cluster_through_a_rolling_upgra
     let Some(cluster) = Cluster::start().await else { return };
     let mut apis = cluster.apis();
     apis.push(cluster.join("next-0", &[(NEXT, "minor")]).await);
-    let client = Persistent::new(apis.clone());
-    let residents = join_all((0..12).map(|n| apis[n % 4].open("mock", "one"))).await;
-    let (over, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let load = residents.iter().map(|id| {
-        let (client, over, sent) = (&client, &over, &sent);
-        async move {
-            let mut turns = Vec::new();
-            while !over.load(Ordering::Relaxed) {
-                let output = format!("{id} {}", turns.len());
-                let prompt = mock(json!({ "latency_ms": 150, "output": output }));
-                let answer = client.send(id, &output, &prompt).await;
-                assert_eq!((answer["outcome"].as_str(), answer["output"].as_str()), (Some("finished"), Some(&*output)));
-                turns.push(answer["turn_id"].as_str().unwrap().to_owned());
-                sent.fetch_add(1, Ordering::Relaxed);
-            }
-            turns
-        }
-    });
-    let upgrade = async {
+    let upgrade = async |load: &Load| {
         // Runs go to the next version and come back.
         for replica in ["replica-0", "next-0", "replica-1"] {
             assert_eq!(cluster.terminate(replica).await, 0, "{replica}");
-            let before = sent.load(Ordering::Relaxed);
-            let goes_on = async || (sent.load(Ordering::Relaxed) > before + residents.len()).then_some(());
-            eventually("the load goes on", goes_on).await;
+            load.goes_on().await;
             if replica.starts_with("replica") {
                 cluster.restart(replica).await;
             }
         }
-        over.store(true, Ordering::Relaxed);
     };
-    let (sent, ()) = tokio::join!(join_all(load), upgrade);
-    for (id, turns) in residents.iter().zip(&sent) {
-        let mut ended = ends(&lineage(&apis[2], id).await);
-        ended.remove(0);
-        assert_eq!(&ended, turns, "each acknowledged turn once, and no other");
-    }
+    under_load(&apis, upgrade).await;
     cluster.stop().await;
 }
 

@@ -3,6 +3,7 @@
 pub mod agents;
 pub mod completion;
 mod definition_file;
+mod download;
 pub mod end;
 mod interrupt;
 pub mod journal;

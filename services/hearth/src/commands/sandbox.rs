@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use hearth_types::{Isolation, SandboxScope, SandboxSpec};
 use serde_json::{Value, json};
 
+use super::download;
 use super::pages::fetch;
 use super::view::{age, remaining, text};
 use crate::args::{Connection, Paging, isolation, named};
@@ -181,23 +182,9 @@ pub async fn sandbox(args: SandboxArgs, screen: &Screen) -> Result<Verdict, Fail
 }
 
 async fn export(client: &hearth_client::Client, name: &str, file: &Path, screen: &Screen) -> Result<(), Failure> {
-    if file == Path::new("-") {
-        client.export_workspace(name, &mut tokio::io::stdout()).await?;
+    let Some(bytes) = download::to(file, async |out| client.export_workspace(name, out).await).await? else {
         return Ok(());
-    }
-    // Beside it first: an export that breaks off leaves nothing that looks like an archive.
-    let beside = file.with_extension("part");
-    let unwritable = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
-    let mut out = tokio::fs::File::create(&beside).await.map_err(unwritable)?;
-    let exported = client.export_workspace(name, &mut out).await;
-    let bytes = match exported {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            tokio::fs::remove_file(&beside).await.ok();
-            return Err(error.into());
-        }
     };
-    tokio::fs::rename(&beside, file).await.map_err(unwritable)?;
     let answer = json!({ "name": name, "file": file, "bytes": bytes });
     closed(screen, &answer, &format!("wrote {bytes} bytes to {}", file.display()))
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::download;
 use super::pages::fetch;
 use super::view::{age, text};
 use crate::args::{Connection, Paging};
@@ -168,22 +169,9 @@ async fn ls(paging: &Paging, connection: &Connection, screen: &Screen) -> Result
 }
 
 async fn export(client: &hearth_client::Client, id: &str, file: &Path, screen: &Screen) -> Result<(), Failure> {
-    if file == Path::new("-") {
-        client.export_snapshot(id, &mut tokio::io::stdout()).await?;
+    let Some(bytes) = download::to(file, async |out| client.export_snapshot(id, out).await).await? else {
         return Ok(());
-    }
-    // Beside it first: an export that breaks off leaves nothing that looks like a snapshot.
-    let beside = file.with_extension("part");
-    let unwritable = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
-    let mut out = tokio::fs::File::create(&beside).await.map_err(unwritable)?;
-    let bytes = match client.export_snapshot(id, &mut out).await {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            tokio::fs::remove_file(&beside).await.ok();
-            return Err(error.into());
-        }
     };
-    tokio::fs::rename(&beside, file).await.map_err(unwritable)?;
     let answer = json!({ "snapshot_id": id, "file": file, "bytes": bytes });
     told(screen, &answer, &format!("wrote {bytes} bytes to {}", file.display()))
 }
