@@ -7,6 +7,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use hearth_bus::{NatsBus, NatsOptions};
 use hearth_nodes::{Announcer, NodeService};
 use hearth_registry::{RedisOptions, RedisRegistry, SharedRegistry};
@@ -71,6 +72,9 @@ pub async fn serve_until_signal(
     let end = CancellationToken::new();
     let router = router(node.clone(), settings.access, settings.mcp, stop.clone(), &end);
     greet(address, &said);
+    // An answer is an event stream, head and body in two small pieces: the second must not wait until the first is
+    // acknowledged, which clients put off by 40 ms.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
     let late = async {
         stop.cancelled().await;
