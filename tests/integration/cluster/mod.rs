@@ -8,6 +8,7 @@ mod leaks;
 mod nodes;
 mod quotas;
 mod repartition;
+mod restarts;
 mod stale;
 mod stores;
 mod trace;

@@ -1,7 +1,7 @@
 //! One member: the command that starts it, and its process.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,6 +17,12 @@ use crate::failure::Failure;
 /// How long a member may take to be ready, and to end.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const END_WITHIN: Duration = Duration::from_secs(20);
+/// How often a member is started until it serves: on a machine that is busy it may give up on a store that is only
+/// slow, or meet the port of its predecessor.
+const STARTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
+/// What `hearth` ends with when it refuses its settings: it would again.
+const REFUSES: i32 = 2;
 /// And the sessions of a node, together.
 const CLOSE_WITHIN: Duration = Duration::from_secs(60);
 
@@ -38,16 +44,16 @@ pub struct Member {
     child: Child,
 }
 
+/// Why a start failed.
+struct NotReady {
+    reason: String,
+    /// Another start would end the same way.
+    for_good: bool,
+}
+
 impl Member {
     pub fn start(plan: Plan) -> Result<Self, Failure> {
-        let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
-        let mut command = Command::new(&plan.program);
-        command.args(&plan.args).envs(&plan.env).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // A group of its own: Ctrl-C reaches this process, which then ends the members in order.
-        command.process_group(0).kill_on_drop(true);
-        let child = command.spawn().map_err(|error| {
-            Failure::failed(format!("{} cannot be started as {}: {error}", plan.program.display(), plan.id))
-        })?;
+        let child = spawn(&plan)?;
         Ok(Self { plan, child })
     }
 
@@ -55,16 +61,40 @@ impl Member {
         self.child.id()
     }
 
-    /// Returns once it can serve; an error when it ended first, or took too long.
+    /// Returns once it can serve. One whose start fails is started again, which is told; an error once that was
+    /// often enough.
     pub async fn ready(&mut self) -> Result<(), Failure> {
-        let (id, log) = (self.plan.id.clone(), self.plan.log.display().to_string());
+        let mut starts = 1;
+        loop {
+            let failed = match self.serves().await {
+                Ok(()) => return Ok(()),
+                Err(failed) => failed,
+            };
+            let reason = format!("{} {}; see {}", self.plan.id, failed.reason, self.plan.log.display());
+            if failed.for_good {
+                return Err(Failure::failed(reason));
+            }
+            if starts == STARTS {
+                return Err(Failure::failed(format!("{reason}; it was started {STARTS} times")));
+            }
+            starts += 1;
+            eprintln!("{reason}; it is started again, {starts} of {STARTS} times");
+            self.end().await;
+            tokio::time::sleep(PAUSE).await;
+            self.child = spawn(&self.plan)?;
+        }
+    }
+
+    async fn serves(&mut self) -> Result<(), NotReady> {
         tokio::select! {
             ended = self.child.wait() => {
+                let for_good = ended.as_ref().is_ok_and(|status| status.code() == Some(REFUSES));
                 let how = ended.map(|status| status.to_string()).unwrap_or_else(|error| error.to_string());
-                Err(Failure::failed(format!("{id} ended before it could serve ({how}); see {log}")))
+                Err(NotReady { reason: format!("ended before it could serve ({how})"), for_good })
             }
             ready = ready::wait(&self.plan.probe, READY_WITHIN) => {
-                if ready { Ok(()) } else { Err(Failure::failed(format!("{id} does not become ready; see {log}"))) }
+                if ready { return Ok(()); }
+                Err(NotReady { reason: "does not become ready".to_owned(), for_good: false })
             }
         }
     }
@@ -92,6 +122,20 @@ impl Member {
             self.child.kill().await.ok();
         }
     }
+}
+
+fn spawn(plan: &Plan) -> Result<Child, Failure> {
+    let cannot = |what: String| move |error: std::io::Error| Failure::failed(format!("{what}: {error}"));
+    let logged = || -> std::io::Result<(File, File)> {
+        let log = OpenOptions::new().create(true).append(true).open(&plan.log)?;
+        Ok((log.try_clone()?, log))
+    };
+    let (output, errors) = logged().map_err(cannot(format!("{} cannot be written", plan.log.display())))?;
+    let mut command = Command::new(&plan.program);
+    command.args(&plan.args).envs(&plan.env).stdin(Stdio::null()).stdout(output).stderr(errors);
+    // A group of its own: Ctrl-C reaches this process, which then ends the members in order.
+    command.process_group(0).kill_on_drop(true);
+    command.spawn().map_err(cannot(format!("{} cannot be started as {}", plan.program.display(), plan.id)))
 }
 
 /// Ends what the sessions of a node, which has ended, still run.
@@ -234,5 +278,51 @@ fn replica(layout: &Layout, common: &Common, index: u16) -> Plan {
         log: layout.log(&id),
         probe: Probe::Http { port },
         id,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A member that is a line of shell, and writes down each start.
+    fn failing(folder: &std::path::Path, line: &str) -> Member {
+        let starts = folder.join("starts");
+        let plan = Plan {
+            id: "replica-0".to_owned(),
+            url: String::new(),
+            program: PathBuf::from("/bin/sh"),
+            args: strings(&["-c", &format!("echo start >> {}; {line}", starts.display())]),
+            env: BTreeMap::new(),
+            log: folder.join("log"),
+            // Nobody is there.
+            probe: Probe::Http { port: 1 },
+        };
+        Member::start(plan).unwrap()
+    }
+
+    fn starts(folder: &std::path::Path) -> usize {
+        std::fs::read_to_string(folder.join("starts")).unwrap().lines().count()
+    }
+
+    #[tokio::test]
+    async fn a_member_that_fails_at_each_start_is_given_up_after_a_few() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut member = failing(folder.path(), "exit 1");
+        let Err(Failure::Failed(reason)) = member.ready().await else { panic!("it never serves") };
+        assert!(reason.contains("replica-0 ended before it could serve (exit status: 1)"), "{reason}");
+        assert!(reason.ends_with("it was started 3 times"), "{reason}");
+        assert_eq!(starts(folder.path()), 3);
+        assert!(member.gone());
+    }
+
+    #[tokio::test]
+    async fn a_member_that_refuses_its_settings_is_started_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let Err(Failure::Failed(reason)) = failing(folder.path(), "exit 2").ready().await else {
+            panic!("it never serves")
+        };
+        assert!(reason.contains("replica-0 ended before it could serve (exit status: 2); see "), "{reason}");
+        assert_eq!(starts(folder.path()), 1);
     }
 }
