@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use futures::{StreamExt, TryStreamExt, stream};
 use hearth_journal::{
     Append, JetStreamJournal, JetStreamOptions, LogKey, Position, RunHead, SharedJournal, SqliteJournal, SqliteOptions,
@@ -26,15 +26,16 @@ const IDLE_TTL_MS: u64 = 30 * 24 * 3_600_000;
 
 /// Write parked residents into a journal that no server uses
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("journal").args(["data", "nats"]).required(true))]
 pub struct SeedArgs {
     /// How many
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     count: u64,
     /// Data folder of a `hearth dev` that does not run; it is made if it is not there
-    #[arg(long, value_name = "DIR", required_unless_present = "nats")]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The NATS servers of a cluster instead, whose replicas may run
-    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    #[arg(long, value_name = "URL")]
     nats: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! The wish to stop: Ctrl-C or SIGTERM. What was started is taken down before the program ends.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -47,6 +48,12 @@ impl Stop {
         }
     }
 
+    /// Returns so long after the end was asked for.
+    pub(crate) async fn wait_and(&self, patience: Duration) {
+        self.wait().await;
+        tokio::time::sleep(patience).await;
+    }
+
     /// Does the work, unless the end is asked for first.
     pub(crate) async fn unless<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         tokio::select! {
@@ -55,4 +62,14 @@ impl Stop {
             done = work => done,
         }
     }
+}
+
+/// Does the work and waits for it, from a `drop`, which cannot wait by itself: by a thread with a runtime of its own.
+pub(crate) fn to_the_end<T: Send>(work: impl Future<Output = Result<T, Error>> + Send) -> Result<T, Error> {
+    let works = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(Error::io("a runtime"))?.block_on(work)
+    };
+    let done = std::thread::scope(|scope| scope.spawn(works).join());
+    done.unwrap_or_else(|_| Err(Error::program("the cleaning up", "it panicked")))
 }

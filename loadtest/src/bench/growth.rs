@@ -88,6 +88,7 @@ impl Curve {
 pub(super) async fn measure(plan: &Plan, only: &[Axis], root: &Path) -> Result<(), Error> {
     let docs = root.join("docs/growth");
     std::fs::create_dir_all(&docs).map_err(Error::io(docs.display().to_string()))?;
+    let mut failed = Vec::new();
     for axis in Axis::value_variants().iter().filter(|axis| only.is_empty() || only.contains(axis)) {
         let folder = super::folder(root)?;
         eprintln!("== growth of {}", axis.name());
@@ -107,10 +108,13 @@ pub(super) async fn measure(plan: &Plan, only: &[Axis], root: &Path) -> Result<(
                 std::fs::write(&path, format!("{}\n", chart.draw())).map_err(Error::io(path.display().to_string()))?;
             }
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => eprintln!("   {} failed: {error}", axis.name()),
+            Err(error) => {
+                eprintln!("   {} failed: {error}", axis.name());
+                failed.push(axis.name());
+            }
         }
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(Error::program("growth", format!("not drawn: {}", failed.join(", ")))) }
 }
 
 /// Steps up to a bound: fewer when it is to be quick.

@@ -22,6 +22,7 @@ use crate::Error;
 use crate::floors::engine::BareEngine;
 use crate::floors::pipe;
 use crate::latencies::Latencies;
+use crate::stop::to_the_end;
 
 /// Sessions that wait in the pool, and so the size of a burst.
 const POOL: u64 = 8;
@@ -48,11 +49,7 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
             None
         }
     };
-    let measured = plan.stop.unless(measure_all(plan, folder, &mut engine, found)).await;
-    if let Some(engine) = &engine {
-        engine.clear().await?;
-    }
-    measured
+    measure_all(plan, folder, &mut engine, found).await
 }
 
 async fn measure_all(
@@ -108,9 +105,11 @@ impl Bench {
         Ok(Self { node: Arc::new(node.map_err(|error| said(&error))?), ended: false })
     }
 
+    /// Given up while it waits, or failed, it is ended by being dropped.
     pub(super) async fn end(mut self) -> Result<(), Error> {
+        self.node.close_all().await?;
         self.ended = true;
-        Ok(self.node.close_all().await?)
+        Ok(())
     }
 
     pub(super) async fn open(&self) -> Result<OpenResult, Error> {
@@ -149,13 +148,10 @@ impl Drop for Bench {
             return;
         }
         let node = self.node.clone();
-        let closing = std::thread::spawn(move || {
-            if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                // What cannot be closed is told by the next look at the daemon.
-                runtime.block_on(node.close_all()).ok();
-            }
-        });
-        closing.join().ok();
+        let closed = to_the_end(async move { Ok(node.close_all().await?) });
+        if let Err(error) = closed {
+            eprintln!("   sandbox sessions may be left behind: {error}");
+        }
     }
 }
 
@@ -286,4 +282,38 @@ async fn filled(bench: &Bench) -> Result<bool, Error> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn with_two_sessions(folder: &Path) -> (Bench, Arc<Node>) {
+        let bench = Bench::start(folder, 0).await.unwrap();
+        let (one, two) = tokio::join!(bench.open(), bench.open());
+        assert_ne!(one.unwrap().session_id, two.unwrap().session_id);
+        let node = bench.node.clone();
+        assert_eq!(node.list(&caller()).await.unwrap().len(), 2);
+        (bench, node)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_left_of_a_bench_that_is_given_up_while_it_works_opens_or_ends() {
+        // Local sessions may run as another user, who has to come through.
+        let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(open_to_all).tempdir().unwrap();
+        let (bench, node) = with_two_sessions(&folder.path().join("working")).await;
+        drop(bench);
+        assert!(node.list(&caller()).await.unwrap().is_empty(), "dropped while it worked");
+
+        let (bench, node) = with_two_sessions(&folder.path().join("opening")).await;
+        let opening = async { bench.open().await.map(drop) };
+        tokio::time::timeout(Duration::from_millis(1), opening).await.ok();
+        drop(bench);
+        assert!(node.list(&caller()).await.unwrap().is_empty(), "dropped while it opened");
+
+        let (bench, node) = with_two_sessions(&folder.path().join("ending")).await;
+        assert!(futures::poll!(Box::pin(bench.end())).is_pending(), "it takes time");
+        assert!(node.list(&caller()).await.unwrap().is_empty(), "dropped while it ended");
+    }
 }

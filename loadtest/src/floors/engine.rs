@@ -1,6 +1,7 @@
 //! The Docker Engine by its own API: a container made and started, a command run in it by its exec.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -10,17 +11,22 @@ use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
 };
 use futures::StreamExt;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::Error;
+use crate::stop::to_the_end;
 
 /// Tells this run's containers from everybody else's.
 const LABEL: &str = "hearth.load";
 
+/// What it has made goes with it.
 pub(crate) struct BareEngine {
     docker: Docker,
     image: String,
     made: u64,
+    /// Held by a container that is being made: nobody looks for what is left before that.
+    making: Arc<Mutex<()>>,
 }
 
 impl BareEngine {
@@ -33,7 +39,7 @@ impl BareEngine {
             .inspect_image(image)
             .await
             .map_err(|_| format!("the image {image} is not there: `cargo xtask image`"))?;
-        Ok(Self { docker, image: image.to_owned(), made: 0 })
+        Ok(Self { docker, image: image.to_owned(), made: 0, making: Arc::default() })
     }
 
     fn label() -> String {
@@ -69,10 +75,18 @@ impl BareEngine {
             host_config: Some(host),
             ..ContainerCreateBody::default()
         };
+        let turn = self.making.clone().lock_owned().await;
+        let (docker, made) = (self.docker.clone(), name.clone());
         let began = Instant::now();
-        let options = CreateContainerOptionsBuilder::new().name(&name).build();
-        self.docker.create_container(Some(options), body).await?;
-        self.docker.start_container(&name, None).await?;
+        // The Engine makes it to the end, whether or not somebody still waits.
+        #[allow(clippy::disallowed_methods, reason = "it is awaited here, or by the drop")]
+        let making = tokio::spawn(async move {
+            let _turn = turn;
+            let options = CreateContainerOptionsBuilder::new().name(&made).build();
+            docker.create_container(Some(options), body).await?;
+            docker.start_container(&made, None).await
+        });
+        making.await.map_err(|error| Error::program("the Docker Engine", error.to_string()))??;
         Ok((name, began.elapsed()))
     }
 
@@ -104,7 +118,8 @@ impl BareEngine {
     }
 
     /// Removes whatever this process has made, also after an interruption.
-    pub(crate) async fn clear(&self) -> Result<(), Error> {
+    async fn clear(&self) -> Result<(), Error> {
+        let _nobody = self.making.lock().await;
         let filters = HashMap::from([("label", vec![format!("{LABEL}={}", Self::label())])]);
         let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
         for found in self.docker.list_containers(Some(options)).await? {
@@ -113,5 +128,14 @@ impl BareEngine {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for BareEngine {
+    fn drop(&mut self) {
+        let cleared = if self.made > 0 { to_the_end(self.clear()) } else { Ok(()) };
+        if let Err(error) = cleared {
+            eprintln!("   containers of the floor may be left behind: {error}");
+        }
     }
 }

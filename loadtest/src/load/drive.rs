@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::PATIENCE_WHEN_STOPPED;
 use super::options::Plan;
 use super::outcome::Stage;
 use super::pace::{StagePace, Window, moments, planned};
@@ -19,8 +20,6 @@ use crate::stop::Stop;
 
 /// How long calls in flight may take after the end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// And how long when somebody wants to go home.
-const PATIENCE_WHEN_STOPPED: Duration = Duration::from_secs(5);
 
 /// Rounds of the scenario.
 pub(super) struct Counts {
@@ -59,12 +58,12 @@ pub(super) async fn stage(
     let ending = async { while calls.join_next().await.is_some() {} };
     tokio::select! {
         ended = tokio::time::timeout(PATIENCE, ending) => drop(ended),
-        () = async { stop.wait().await; tokio::time::sleep(PATIENCE_WHEN_STOPPED).await } => {}
+        () = stop.wait_and(PATIENCE_WHEN_STOPPED) => {}
     }
     let cut_off = u64::try_from(calls.len()).unwrap_or(u64::MAX);
     calls.shutdown().await;
     watching.abort();
-    world.recorder.end(plan.duration);
+    world.recorder.end();
     let seconds = began.elapsed().saturating_sub(plan.warm_up);
     let (rate, users) = match pace {
         StagePace::Closed { users } => (None, Some(users)),

@@ -11,6 +11,7 @@ mod screen;
 mod world;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use options::RunArgs;
 pub(crate) use outcome::{Check, FORMAT, Mark, Operation, Outcome, Stage, Tick};
@@ -23,13 +24,21 @@ use options::Plan;
 use pace::StagePace;
 use world::World;
 
+/// How long calls in flight may take when somebody wants to go home.
+const PATIENCE_WHEN_STOPPED: Duration = Duration::from_secs(5);
+
 /// Whether everything that the scenario checks held.
 pub async fn run(args: RunArgs) -> Result<bool, Error> {
     let stop = Stop::on_signals()?;
-    let plan = Plan::of(&args)?;
-    let world = Arc::new(World::new(&plan)?);
+    let plan = Plan::of(&args, |name| std::env::var(name).ok())?;
+    let world = Arc::new(World::new(&plan, stop.clone())?);
+    stop.unless(world.reach()).await?;
     let scenario = scenario::of(&plan);
-    let prepared = stop.unless(scenario.prepare(&world)).await;
+    let prepared = tokio::select! {
+        prepared = scenario.prepare(&world) => prepared,
+        // What it has begun is to end, so that it can be closed.
+        () = stop.wait_and(PATIENCE_WHEN_STOPPED) => Err(Error::Interrupted),
+    };
     let driven = match prepared {
         Ok(()) => stages(&plan, &world, &scenario, &stop).await,
         Err(error) => Err(error),
@@ -38,8 +47,12 @@ pub async fn run(args: RunArgs) -> Result<bool, Error> {
     let checks = scenario.finish(&world).await;
     world.close_all().await;
     let (stages, saturated) = driven?;
-    let failed =
-        |error: Error| Check { what: "the checks were made".to_owned(), held: false, detail: error.to_string() };
+    let broken = |what: &str, detail: String| Check { what: what.to_owned(), held: false, detail };
+    let mut checks = checks.unwrap_or_else(|error| vec![broken("the checks were made", error.to_string())]);
+    let answered = stages.iter().flat_map(|stage| &stage.operations).any(|operation| operation.count > 0);
+    if !answered && !stop.asked() {
+        checks.push(broken("calls succeed", "not one did".to_owned()));
+    }
     let outcome = Outcome {
         format: FORMAT,
         scenario: plan.scenario.name().to_owned(),
@@ -49,7 +62,7 @@ pub async fn run(args: RunArgs) -> Result<bool, Error> {
         settings: plan.settings(),
         sustained_per_s: plan.ramps().then(|| pace::sustained(&stages, plan.limit_ms)).flatten(),
         saturated,
-        checks: checks.unwrap_or_else(|error| vec![failed(error)]),
+        checks,
         stages,
     };
     screen::summary(&outcome);

@@ -62,20 +62,20 @@ impl ScenarioName {
 pub struct RunArgs {
     #[arg(value_enum)]
     scenario: ScenarioName,
-    /// A replica, or a load balancer; several with commas, called in turns
-    #[arg(long, value_name = "URL", env = "HEARTH_URL", value_delimiter = ',', conflicts_with = "cluster")]
+    /// A replica, or a load balancer; several with commas, called in turns [env: HEARTH_URL]
+    #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "cluster")]
     url: Vec<String>,
-    /// The token to call with; it should be an admin's
-    #[arg(long, value_name = "TOKEN", env = "HEARTH_TOKEN", hide_env_values = true)]
+    /// The token to call with; it should be an admin's [env: HEARTH_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// The line that `hearth cluster up` printed, in a file: its replicas and token
+    /// The line that `hearth cluster up` printed, in a file: its replicas and token, whatever the environment says
     #[arg(long, value_name = "FILE")]
     cluster: Option<PathBuf>,
     /// Callers at once, each at its next call when the one before is answered [default: 8]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=20_000), conflicts_with_all = ["rate", "ramp"])]
     users: Option<u32>,
     /// Calls that begin in a second
-    #[arg(long, value_parser = rate, conflicts_with = "ramp")]
+    #[arg(long, value_parser = rate, allow_negative_numbers = true, conflicts_with = "ramp")]
     rate: Option<f64>,
     /// FROM:TO:STEPS, calls a second: each step lasts for --duration
     #[arg(long, value_parser = ramp)]
@@ -93,7 +93,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     max_in_flight: u32,
     /// A ramp ends once a hundredth of the calls takes longer than this many milliseconds
-    #[arg(long, default_value_t = 1_000.0, value_parser = limit)]
+    #[arg(long, default_value_t = 1_000.0, value_parser = limit, allow_negative_numbers = true)]
     limit_ms: f64,
     /// Residents to send to
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -183,22 +183,24 @@ struct Settings<'p> {
 }
 
 impl Plan {
-    pub(crate) fn of(args: &RunArgs) -> Result<Self, Error> {
+    /// The environment is asked for what neither the arguments nor a cluster's map say.
+    pub(crate) fn of(args: &RunArgs, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let map = args.cluster.as_deref().map(read_map).transpose()?;
-        let urls = match &map {
+        let urls: Vec<String> = match &map {
             Some(map) => map.replicas.iter().map(|replica| replica.url.clone()).collect(),
-            None if args.url.is_empty() => vec!["http://127.0.0.1:7420".to_owned()],
+            None if args.url.is_empty() => {
+                let url = variable("HEARTH_URL").unwrap_or_else(|| "http://127.0.0.1:7420".to_owned());
+                url.split(',').map(str::to_owned).collect()
+            }
             None => args.url.clone(),
         };
-        if let Some(url) = urls.iter().find(|url| !args.allow_remote && !is_loopback(url)) {
-            return Err(Error::Usage(format!("{url} is not on this machine; --allow-remote drives it all the same")));
-        }
+        urls.iter().try_for_each(|url| check_target(url, args.allow_remote))?;
         [&args.json, &args.html].into_iter().flatten().try_for_each(|path| writable(path))?;
         let kills = (args.scenario == ScenarioName::Chaos).then(|| kills(args, map.as_ref())).transpose()?;
         Ok(Self {
             scenario: args.scenario,
             urls,
-            token: args.token.clone().or(map.map(|map| map.token)),
+            token: args.token.clone().or(map.map(|map| map.token)).or_else(|| variable("HEARTH_TOKEN")),
             kills,
             started_at: SystemClock::shared().now().to_string(),
             duration: Duration::from_secs(args.duration),
@@ -273,10 +275,17 @@ fn kills(args: &RunArgs, map: Option<&ClusterMap>) -> Result<Kills, Error> {
     })
 }
 
-fn is_loopback(url: &str) -> bool {
-    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+fn check_target(url: &str, allow_remote: bool) -> Result<(), Error> {
+    let parsed = reqwest::Url::parse(url).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
+    let Some(host) = parsed.as_ref().and_then(reqwest::Url::host_str) else {
+        return Err(Error::Usage(format!("{url:?} is no URL of a replica, such as http://127.0.0.1:7420")));
+    };
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    let here = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if here || allow_remote {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("{url} is not on this machine; --allow-remote drives it all the same")))
 }
 
 #[cfg(test)]
@@ -293,7 +302,25 @@ mod tests {
 
     fn plan(args: &[&str]) -> Result<Plan, Error> {
         let words = ["load"].iter().chain(args);
-        Plan::of(&Cli::try_parse_from(words).map_err(|error| Error::Usage(error.to_string()))?.run)
+        let parsed = Cli::try_parse_from(words).map_err(|error| Error::Usage(error.to_string()))?;
+        Plan::of(&parsed.run, |name| Some(format!("http://localhost/{name}")))
+    }
+
+    #[test]
+    fn what_is_said_counts_more_than_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let map = folder.path().join("up.json");
+        let member = r#"{"id": "m", "url": "http://127.0.0.1:3", "pid": 1}"#;
+        let text = format!(r#"{{"token": "theirs", "replicas": [{member}], "nats": [{member}], "redis": {member}}}"#);
+        std::fs::write(&map, text).unwrap();
+        let map = map.to_str().unwrap();
+        let target = |args: &[&str]| plan(args).map(|plan| (plan.urls.concat(), plan.token.unwrap())).unwrap();
+        let both = |url: &str, token: &str| (url.to_owned(), token.to_owned());
+        let variables = both("http://localhost/HEARTH_URL", "http://localhost/HEARTH_TOKEN");
+        assert_eq!(target(&["mixed"]), variables);
+        assert_eq!(target(&["mixed", "--cluster", map]), both("http://127.0.0.1:3", "theirs"));
+        assert_eq!(target(&["mixed", "--cluster", map, "--token", "mine"]), both("http://127.0.0.1:3", "mine"));
+        assert_eq!(target(&["mixed", "--url", "http://[::1]:1"]), both("http://[::1]:1", &variables.1));
     }
 
     #[test]
@@ -308,6 +335,9 @@ mod tests {
         for args in [
             &["mixed", "--users", "0"][..],
             &["mixed", "--rate", "nan"],
+            &["mixed", "--url", "nonsense", "--allow-remote"],
+            &["mixed", "--url", "http://127.0.0.1:1,"],
+            &["mixed", "--url", "ftp://127.0.0.1"],
             &["mixed", "--rate", "5", "--users", "3"],
             &["mixed", "--ramp", "10:5:3"],
             &["mixed", "--duration", "0"],

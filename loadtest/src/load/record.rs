@@ -79,10 +79,13 @@ impl Recorder {
         self.table().marks.clone()
     }
 
-    /// Ends the last second, if whoever ticks was ended a moment before.
-    pub(crate) fn end(&self, span: Duration) {
-        let elapsed = self.table().from.map_or(Duration::ZERO, |from| from.elapsed());
-        if elapsed >= span && u64::from(self.table().seconds) < span.as_secs() {
+    /// Ends the last second if most of it has passed: whoever ticks may have been ended a moment before.
+    pub(crate) fn end(&self) {
+        let (from, seconds) = {
+            let table = self.table();
+            (table.from, table.seconds)
+        };
+        if from.is_some_and(|from| from.elapsed().as_secs_f64() > f64::from(seconds) + 0.5) {
             self.tick();
         }
     }

@@ -29,7 +29,8 @@ pub(super) fn watch(world: Arc<World>, counts: Arc<Counts>, warm_up: Duration, s
             seconds.tick().await;
             let said = world.recorder.tick();
             let at = began.elapsed().saturating_sub(warm_up).as_secs();
-            let line = format!("{at:>4} s of {}  {said}  {} in flight", span.as_secs(), counts.in_flight());
+            let state = if at > span.as_secs() { "still in flight" } else { "in flight" };
+            let line = format!("{at:>4} s of {}  {said}  {} {state}", span.as_secs(), counts.in_flight());
             let mut screen = std::io::stderr().lock();
             // Nobody may be looking any more.
             if redraws {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use hearth_client::{Client, Error as CallError, OpenResident, Send};
+use hearth_client::{Client, Error as CallError, ListRuns, OpenResident, Send};
 use tokio::time::Instant;
 
 use super::options::Plan;
@@ -15,6 +15,7 @@ use super::record::{Moments, Recorder};
 use crate::Error;
 use crate::floors::filler;
 use crate::processes::client;
+use crate::stop::Stop;
 
 /// Residents that are opened or closed at once, before and after the load.
 const WIDTH: usize = 32;
@@ -32,10 +33,11 @@ pub(crate) struct World {
     calls: AtomicU64,
     max_calls: u64,
     opened: Mutex<BTreeSet<String>>,
+    stop: Stop,
 }
 
 impl World {
-    pub(super) fn new(plan: &Plan) -> Result<Self, Error> {
+    pub(super) fn new(plan: &Plan, stop: Stop) -> Result<Self, Error> {
         let token = plan.token.clone().unwrap_or_default();
         let clients = plan.urls.iter().map(|url| client(url, &token)).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -47,7 +49,16 @@ impl World {
             calls: AtomicU64::new(0),
             max_calls: plan.max_calls,
             opened: Mutex::default(),
+            stop,
         })
+    }
+
+    /// Asks each target whether it is there and knows the token: with neither, all of a run would be failures.
+    pub(super) async fn reach(&self) -> Result<(), Error> {
+        for client in &self.clients {
+            client.list_residents(&ListRuns { limit: Some(1), ..ListRuns::default() }).await?;
+        }
+        Ok(())
     }
 
     /// Whether one more round may begin.
@@ -130,7 +141,20 @@ impl World {
     }
 
     pub(crate) async fn open_on(&self, client: &Client) -> Result<String, Error> {
-        let request = OpenResident { agent: "mock".to_owned(), prompt: "begin".to_owned(), ..OpenResident::default() };
+        self.open_below(client, None).await
+    }
+
+    /// Opens none once the end was asked for; one that is under way then is waited for.
+    pub(crate) async fn open_below(&self, client: &Client, parent: Option<String>) -> Result<String, Error> {
+        if self.stop.asked() {
+            return Err(Error::Interrupted);
+        }
+        let request = OpenResident {
+            agent: "mock".to_owned(),
+            prompt: "begin".to_owned(),
+            parent_run_id: parent,
+            ..OpenResident::default()
+        };
         let id = client.open(&request).await?.body.run_id.to_string();
         self.opened(&id);
         Ok(id)

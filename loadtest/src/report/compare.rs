@@ -24,7 +24,7 @@ pub struct CompareArgs {
 
 /// One operation of one stage, in both.
 struct Pair<'o> {
-    stage: &'o str,
+    stage: String,
     a: &'o Operation,
     b: &'o Operation,
 }
@@ -36,6 +36,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Error> {
     }
     if a.settings != b.settings {
         println!("the settings differ: {} and {}", a.settings, b.settings);
+    }
+    if a.stages.len() != b.stages.len() {
+        println!("{} stages and {}: what only one of them has is left out", a.stages.len(), b.stages.len());
     }
     let pairs: Vec<Pair> = a.stages.iter().zip(&b.stages).flat_map(|(a, b)| pairs(a, b)).collect();
     println!("{:<16} {:<16} {:>20} {:>20} {:>20} {:>12}", "stage", "operation", "1/s", "p50 ms", "p99 ms", "errors");
@@ -73,7 +76,8 @@ fn read(path: &Path) -> Result<Outcome, Error> {
 
 fn pairs<'o>(a: &'o Stage, b: &'o Stage) -> Vec<Pair<'o>> {
     let same = |of: &'o Operation| b.operations.iter().find(|other| other.name == of.name).map(|other| (of, other));
-    a.operations.iter().filter_map(same).map(|(of, other)| Pair { stage: &a.name, a: of, b: other }).collect()
+    let stage = if a.name == b.name { a.name.clone() } else { format!("{} → {}", a.name, b.name) };
+    a.operations.iter().filter_map(same).map(|(of, other)| Pair { stage: stage.clone(), a: of, b: other }).collect()
 }
 
 fn change(was: f64, is: f64) -> String {
@@ -98,7 +102,7 @@ fn page(a: &Outcome, b: &Outcome, pairs: &[Pair]) -> String {
         let (a, b) = (pair.a, pair.b);
         format!(
             "<tr><td>{}</td><td>{}</td>{}{}{}<td>{} → {}</td></tr>",
-            escaped(pair.stage),
+            escaped(&pair.stage),
             escaped(&a.name),
             cell(a.per_s, b.per_s, true),
             cell(a.ms.p50, b.ms.p50, false),

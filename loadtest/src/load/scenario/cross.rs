@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use async_trait::async_trait;
-use hearth_client::{OpenResident, Send};
+use hearth_client::Send;
 use serde_json::json;
 
 use super::{Round, Scenario};
@@ -31,13 +31,7 @@ impl Cross {
     async fn family(&self, world: &World, number: usize) -> Result<Family, Error> {
         let home = number % world.clients.len();
         let parent = world.open_on(&world.clients[home]).await?;
-        let request = OpenResident {
-            agent: "mock".to_owned(),
-            prompt: "begin".to_owned(),
-            parent_run_id: Some(parent.clone()),
-            ..OpenResident::default()
-        };
-        let child = world.clients[home].open(&request).await?.body.run_id.to_string();
+        let child = world.open_below(&world.clients[home], Some(parent.clone())).await?;
         Ok(Family { parent, child, other: (home + 1) % world.clients.len() })
     }
 }
