@@ -1,6 +1,13 @@
 // A resident as a virtual object: keeps its transcript and answers with its prompt.
 import * as restate from "@restatedev/restate-sdk";
 
+// The SDK needs it, and Node.js 20 does not have it.
+Promise.withResolvers ??= () => {
+  const made = {};
+  made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
+  return made;
+};
+
 const resident = restate.object({
   name: "resident",
   handlers: {
@@ -13,4 +20,4 @@ const resident = restate.object({
   },
 });
 
-restate.serve({ services: [resident], port: 9080 });
+restate.serve({ services: [resident], port: Number(process.argv[2]) });

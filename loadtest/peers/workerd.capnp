@@ -3,9 +3,9 @@ using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [
     (name = "main", worker = .worker),
-    (name = "objects", disk = (path = "objects", writable = true)),
+    (name = "objects", disk = (writable = true)),
   ],
-  sockets = [(name = "http", address = "127.0.0.1:18787", http = (), service = "main")],
+  sockets = [(name = "http", http = (), service = "main")],
 );
 
 const worker :Workerd.Worker = (
