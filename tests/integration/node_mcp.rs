@@ -288,6 +288,7 @@ async fn sessions_that_a_node_left_can_be_ended_without_it() {
     let id = mcp.open(json!({})).await;
     let args = json!({ "session_id": id, "command": "sleep 997755.18", "background": true });
     mcp.call("sandbox_exec", args).await.ok();
+    eventually("the command runs", async || runs_somewhere("997755.18").then_some(())).await;
     node.signal(rustix::process::Signal::KILL);
     node.exit().await;
     assert!(runs_somewhere("997755.18"), "sessions outlive their node");
