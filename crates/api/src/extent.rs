@@ -111,18 +111,18 @@ impl<I: Ord + Clone> Extent<I> {
             }
             tokio::time::sleep(REPEAT_PAUSE).await;
         }
-        while floor > self.declared {
-            match journal.trim(key, TRIM).await {
-                Ok(removed) if removed >= TRIM as u64 => {}
-                Ok(_) => break,
-                Err(error) => {
-                    tracing::warn!(log = %key, %error, "superfluous entries were not removed; later changes try again");
-                    break;
-                }
-            }
+        if floor > self.declared
+            && let Err(error) = trim_all(journal, key).await
+        {
+            tracing::warn!(log = %key, %error, "superfluous entries were not removed; later changes try again");
         }
         Ok(())
     }
+}
+
+async fn trim_all(journal: &dyn Journal, key: &LogKey) -> Result<(), JournalError> {
+    while journal.trim(key, TRIM).await? >= TRIM as u64 {}
+    Ok(())
 }
 
 /// After a change: says again what holds and is old, if most of the log holds nothing any more. Whether it
