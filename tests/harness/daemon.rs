@@ -22,7 +22,7 @@ const STARTING: Duration = Duration::from_secs(120);
 const ENDING_LOOKS: usize = 600;
 const ENDING_PAUSE: Duration = Duration::from_millis(50);
 
-/// A daemon with its own folder, no network, and a small session image. Dropping it ends it and all that it runs.
+/// A daemon with its own folder, in a network of its own, and with a small session image. Dropping it ends it and all that it runs.
 #[derive(Debug)]
 pub struct DockerDaemon {
     folder: TempDir,
@@ -32,7 +32,7 @@ pub struct DockerDaemon {
 impl DockerDaemon {
     /// `None` where this process cannot start one, or where there is no session image to take programs from.
     pub async fn start() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || Command::new("dockerd").arg("--version").output().is_err() {
+        if !rustix::process::geteuid().is_root() || !(is_there("dockerd") && is_there("unshare")) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("hearth-test-docker-").tempdir().expect("a temporary folder");
@@ -80,8 +80,9 @@ impl DockerDaemon {
     /// Starts it, also after a [`kill`](Self::kill), and waits until it answers.
     pub async fn launch(&self) {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("a log file");
-        let mut command = Command::new("dockerd");
-        command.args(["--bridge", "none", "--iptables=false"]);
+        // In a network of its own: a daemon without a bridge removes `docker0`, which is another daemon's here.
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--", "dockerd", "--bridge", "none", "--iptables=false"]);
         for (name, part) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(name).arg(self.path(part));
         }
@@ -125,6 +126,10 @@ impl Drop for DockerDaemon {
         leftovers::end(&leftovers::of(self.folder.path()));
         unmount_below(self.folder.path());
     }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
 }
 
 /// What a daemon that was killed has left mounted, the innermost first: the folder could not be removed.
