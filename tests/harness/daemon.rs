@@ -32,7 +32,7 @@ pub struct DockerDaemon {
 impl DockerDaemon {
     /// `None` where this process cannot start one, or where there is no session image to take programs from.
     pub async fn start() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() || !(is_there("dockerd") && is_there("unshare")) {
+        if !rustix::process::geteuid().is_root() || !["dockerd", "unshare"].into_iter().all(is_there) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("hearth-test-docker-").tempdir().expect("a temporary folder");
