@@ -128,7 +128,9 @@ async fn a_drained_node_keeps_its_sessions_takes_no_new_ones_and_ends_well() {
         assert!(elsewhere["node"].is_string() && elsewhere["node"] != node.as_str(), "{elsewhere}");
         api.close(&fresh).await;
     }
-    assert!(nodes(&api).await.iter().any(|row| row["node_id"] == node.as_str() && row["draining"] == true));
+    // The node tells so itself, with its next beat.
+    let draining = |row: &Value| row["node_id"] == node.as_str() && row["draining"] == true;
+    eventually("its row says so", async || nodes(&api).await.iter().any(draining).then_some(())).await;
     api.close(&run).await;
     assert_eq!(cluster.ended(&node).await, 0);
     eventually("it has taken its leave", async || (nodes(&other).await.len() == 1).then_some(())).await;
