@@ -74,6 +74,7 @@ impl Toolbox for SandboxTools {
         check_secrets(&caller.secrets, self.allow_env_injection)?;
         Box::pin(tools::call(&*self.sandboxes, caller, tool, arguments)).await
     }
+
     /// A session that nobody was told of, and nobody could find again, is closed.
     fn if_unread(&self, caller: &Caller, tool: &str, result: &Value) -> Option<BoxFuture<'static, ()>> {
         let session = result["session_id"].as_str().filter(|_| tool == "sandbox_open")?;

@@ -24,14 +24,12 @@ pub async fn to(
     let unwritable = |error: std::io::Error| Failure::Usage(format!("{}: {error}", file.display()));
     let mut out = tokio::fs::File::create(&beside).await.map_err(unwritable)?;
     let out: &mut Out = &mut out;
-    match download(&mut &mut *out).await {
-        Ok(bytes) => {
-            tokio::fs::rename(&beside, file).await.map_err(unwritable)?;
-            Ok(Some(bytes))
-        }
-        Err(error) => {
-            tokio::fs::remove_file(&beside).await.ok();
-            Err(error.into())
-        }
+    let done = match download(&mut &mut *out).await {
+        Ok(bytes) => tokio::fs::rename(&beside, file).await.map(|()| Some(bytes)).map_err(unwritable),
+        Err(error) => Err(error.into()),
+    };
+    if done.is_err() {
+        tokio::fs::remove_file(&beside).await.ok();
     }
+    done
 }
