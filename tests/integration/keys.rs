@@ -10,6 +10,8 @@ async fn posts(api: &Api) -> Vec<(String, Value, Value)> {
     let child = api.open_below(&parent, "mock", "child").await;
     let session = api.run("mock", "talk").await["session_id"].as_str().unwrap().to_owned();
     let closing = [api.open("mock", "x").await, api.open("mock", "y").await];
+    let ended = api.open("mock", "z").await;
+    api.post(&format!("/v1/_resident/{ended}/close"), json!({})).await.ok();
     let reason = |text: &str| json!({ "reason": text });
     vec![
         ("/v1/runs".to_owned(), json!({ "agent": "mock", "prompt": "a" }), json!({ "agent": "mock", "prompt": "b" })),
@@ -29,6 +31,8 @@ async fn posts(api: &Api) -> Vec<(String, Value, Value)> {
         (format!("/v1/_resident/{child}/send"), json!({ "prompt": "a" }), json!({ "prompt": "b" })),
         (format!("/v1/_resident/{child}/cancel"), reason("a"), reason("b")),
         (format!("/v1/_resident/{}/close", closing[1]), reason("a"), reason("b")),
+        (format!("/v1/_resident/{ended}/cancel"), reason("a"), reason("b")),
+        (format!("/v1/_resident/{ended}/close"), reason("a"), reason("b")),
         ("/v1/_sandboxes/close_run".to_owned(), json!({ "root_run_id": parent }), json!({ "root_run_id": closing[0] })),
     ]
 }

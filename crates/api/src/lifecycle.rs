@@ -33,8 +33,12 @@ impl Hearth {
         if child {
             envelope.child_run_id = Some(head.run_id.clone());
         }
+        let mut replayed = cancelled.replayed;
+        if !cancelled.stopped && !replayed && envelope.state.is_final() {
+            replayed = self.bind_key(caller).await?;
+        }
         let body = CancelAnswer { envelope, stopped: cancelled.stopped };
-        Ok(Answer { body, replayed: cancelled.replayed })
+        Ok(Answer { body, replayed })
     }
 
     /// The turn's envelope; the run's own where it has no such turn.
@@ -62,8 +66,12 @@ impl Hearth {
         let head = self.run_for(caller, run).await?;
         let command =
             CloseCommand { reason: request.reason, key: Some(Self::key_for_once(caller)), partial: String::new() };
-        let (initiated, replayed) = self.residents().close(&head.run_id, command).await?;
+        let (initiated, mut replayed) = self.residents().close(&head.run_id, command).await?;
         let (state, closed) = self.residents().await_end(&head.run_id).await.map_err(after_acceptance)?;
+        if !initiated && !replayed {
+            // A run that has ended takes no more frames; neither does it change.
+            replayed = self.bind_key(caller).await?;
+        }
         let body = CloseAnswer {
             child_run_id: child.then(|| head.run_id.clone()),
             run_id: head.run_id,

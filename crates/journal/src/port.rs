@@ -135,7 +135,7 @@ pub trait Journal: Send + Sync + 'static {
     async fn heads(&self, query: &HeadQuery) -> Result<HeadPage, Error>;
 
     /// Runs whose row says `wake`: they need an owner (mid-turn, closing, or ended with something
-    /// left to end). In the order of their ids, after `after`, up to `limit`.
+    /// left to end). In an order that stays, after `after`, which was listed before, up to `limit`.
     async fn waking(&self, after: Option<&RunId>, limit: usize) -> Result<Vec<RunId>, Error>;
 
     /// Runs whose `due_at` is not after `now`, soonest first, up to `limit`.

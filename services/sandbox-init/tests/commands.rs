@@ -179,3 +179,54 @@ fn a_wait_ends_with_its_time_and_says_that_the_command_runs() {
     assert_eq!((report.exit_code, output.as_slice()), (None, &b"early\n"[..]));
     assert!(matches!(init.ask(&Request::Ping, b"").0, Answer::Pong { live: 1, .. }));
 }
+
+/// A comment makes the same command one for the shell.
+#[test]
+fn a_command_without_a_shell_is_as_one_with_it() {
+    let init = Init::start();
+    std::fs::create_dir(init.work().join("sub")).unwrap();
+    let file = |name: &str, text: &str, mode: u32| {
+        std::fs::write(init.work().join(name), text).unwrap();
+        std::fs::set_permissions(init.work().join(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    file("script", "#!/bin/sh\necho script $0 $#\n", 0o755);
+    file("bare", "echo bare $#\n", 0o755);
+    file("wrong", "#!/no/such/interpreter\n", 0o755);
+    file("closed", "#!/bin/sh\n", 0o644);
+    let work = init.work().display().to_string();
+    let commands = [
+        "env",
+        "cat",
+        "/bin/ls -a",
+        "ls no-such-file",
+        "id -u",
+        "sleep 0",
+        "readlink /proc/self/fd/0",
+        "grep -c x /dev/null",
+        "cat /proc/self/oom_score_adj",
+        "ps -o ppid=,args= -C ps",
+        "no-such-program",
+        "/no/such/program a",
+        "WORK/script a b",
+        "WORK/bare a",
+        "WORK/wrong",
+        "WORK/closed",
+        "WORK",
+        "timeout -s KILL 0.1 sleep 5",
+    ];
+    for (n, command) in commands.iter().enumerate() {
+        let command = command.replace("WORK", &work);
+        let run = |how: &str, line: String| {
+            let env = vec![(b"A".to_vec(), b"b c".to_vec()), (b"_".to_vec(), b"x".to_vec())];
+            let request = ExecRequest { cwd: Some(b"sub".to_vec()), env, ..exec(&format!("{how}-{n}"), &line) };
+            let (report, output) = init.exec(request);
+            let mut lines: Vec<String> = String::from_utf8_lossy(&output).lines().map(str::to_owned).collect();
+            lines.sort();
+            // Whose process asked for it differs.
+            lines.retain(|line| !line.contains("ps -o ppid"));
+            (report.exit_code, report.signal, lines)
+        };
+        let (alone, in_shell) = (run("plain", command.clone()), run("shell", format!("{command} #")));
+        assert_eq!(alone, in_shell, "{command}");
+    }
+}

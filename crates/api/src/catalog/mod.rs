@@ -98,6 +98,16 @@ impl Hearth {
         self.write(&caller.principal.tenant, key.as_ref(), step).await
     }
 
+    /// Binds the caller's key, if there is one, to a command that changed nothing and that no run records;
+    /// whether it was bound to it before.
+    pub(crate) async fn bind_key(&self, caller: &Caller) -> Result<bool, Fault> {
+        if caller.key.is_none() {
+            return Ok(false);
+        }
+        let (_, before) = self.change(caller, |_| Ok((Change::none(), String::new()))).await?;
+        Ok(before)
+    }
+
     /// Carries out a command that belongs to no run, and remembers its answer by its key in the tenant's
     /// log. The key is bound to the request before anything is done; such commands may be carried out
     /// twice without harm, so what is begun at once or anew is, and all get the answer that was

@@ -90,25 +90,39 @@ pub(super) async fn a_reader_never_sees_a_head_apart_from_its_frame(store: &Stor
     tasks.join_next().await.unwrap().unwrap();
 }
 
-pub(super) async fn waking_runs_are_listed_in_order(store: &Store) {
+pub(super) async fn waking_runs_are_listed_page_by_page(store: &Store) {
     let mut lasts = Vec::new();
     for n in [5, 1, 4, 2, 3] {
         let name = format!("w{n}");
-        let row = RunHead { wake: true, ..head(&name, i64::from(n)) };
-        lasts.push((name, store.first().append(append_head(Position(0), "up", row)).await.unwrap()));
+        let tenant = if n % 2 == 0 { "even" } else { "odd" };
+        let row = RunHead { wake: true, tenant: tenant.into(), ..head(&name, i64::from(n % 3)) };
+        let last = store.first().append(append_head(Position(0), "up", row.clone())).await.unwrap();
+        lasts.push((name, last, row));
     }
     store.first().append(append_head(Position(0), "asleep", head("w0", 9))).await.unwrap();
     let runs = |names: &[&str]| names.iter().map(|name| run(name)).collect::<Vec<RunId>>();
     let journal = store.second();
-    assert_eq!(journal.waking(None, 10).await.unwrap(), runs(&["w1", "w2", "w3", "w4", "w5"]));
-    assert_eq!(journal.waking(None, 2).await.unwrap(), runs(&["w1", "w2"]));
-    assert_eq!(journal.waking(Some(&run("w2")), 2).await.unwrap(), runs(&["w3", "w4"]));
-    assert_eq!(journal.waking(Some(&run("w25")), 9).await.unwrap(), runs(&["w3", "w4", "w5"]));
-    assert_eq!(journal.waking(Some(&run("w5")), 9).await.unwrap(), runs(&[]));
-    for (name, last) in lasts.into_iter().filter(|(name, _)| name == "w1" || name == "w4") {
-        store.first().append(append_head(last, "down", head(&name, 1))).await.unwrap();
+    for size in [1, 2, 3, 5, 10] {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let page = journal.waking(after.as_ref(), size).await.unwrap();
+            assert!(page.len() <= size);
+            after = page.last().cloned();
+            listed.extend(page);
+            if after.is_none() {
+                break;
+            }
+        }
+        listed.sort();
+        assert_eq!(listed, runs(&["w1", "w2", "w3", "w4", "w5"]), "in pages of {size}");
     }
-    assert_eq!(journal.waking(None, 10).await.unwrap(), runs(&["w2", "w3", "w5"]));
+    // A page goes on behind a run that sleeps by now.
+    let all = journal.waking(None, 10).await.unwrap();
+    let (name, last, row) = lasts.into_iter().find(|(name, ..)| run(name) == all[2]).unwrap();
+    let asleep = RunHead { wake: false, ..row };
+    store.first().append(append_head(last, &format!("down {name}"), asleep)).await.unwrap();
+    assert_eq!(journal.waking(Some(&all[2]), 10).await.unwrap(), all[3..]);
+    assert_eq!(journal.waking(None, 10).await.unwrap(), [&all[..2], &all[3..]].concat());
 }
 
 pub(super) async fn due_runs_are_listed_soonest_first(store: &Store) {
@@ -130,6 +144,41 @@ pub(super) async fn due_runs_are_listed_soonest_first(store: &Store) {
     let later = RunHead { due_at: Some(at(900)), ..head("d2", 1) };
     store.first().append(append_head(first, "later", later)).await.unwrap();
     assert_eq!(journal.due(at(1_000), 10).await.unwrap(), runs(&["d4", "d5", "d1", "d2"]));
+}
+
+/// What was due soon and is not any more, or later, or sooner after all: each as its newest row says.
+pub(super) async fn the_newest_row_says_when_a_run_is_due(store: &Store) {
+    let at = Timestamp::from_millis;
+    let changes: [(&str, &[Option<i64>]); 6] = [
+        ("never", &[Some(100), None]),
+        ("later", &[Some(100), None, Some(500)]),
+        ("sooner", &[None, Some(500), Some(200)]),
+        ("back", &[Some(100), Some(900), Some(100)]),
+        ("final", &[Some(100), None, Some(50), None]),
+        ("again", &[Some(300), None, Some(300)]),
+    ];
+    let runs = |names: &[&str]| names.iter().map(|name| run(name)).collect::<Vec<RunId>>();
+    let journal = store.second();
+    let mut ends = Vec::new();
+    for (name, dues) in changes {
+        let mut last = Position(0);
+        for (n, due) in dues.iter().enumerate() {
+            let state = if name == "final" && n == 3 { RunState::Closed } else { head(name, 1).state };
+            let row = RunHead { due_at: due.map(at), state, wake: n % 2 == 0, ..head(name, 1) };
+            last = store.first().append(append_head(last, &n.to_string(), row)).await.unwrap();
+        }
+        ends.push((name, last));
+    }
+    for _ in 0..2 {
+        assert_eq!(journal.due(at(99), 10).await.unwrap(), runs(&[]));
+        assert_eq!(journal.due(at(250), 10).await.unwrap(), runs(&["back", "sooner"]));
+        assert_eq!(journal.due(at(1_000), 10).await.unwrap(), runs(&["back", "sooner", "again", "later"]));
+        assert_eq!(journal.due(at(1_000), 1).await.unwrap(), runs(&["back"]));
+    }
+    let (name, last) = ends.swap_remove(1);
+    let row = RunHead { due_at: Some(at(60)), ..head(name, 1) };
+    store.first().append(append_head(last, "sooner again", row)).await.unwrap();
+    assert_eq!(journal.due(at(99), 10).await.unwrap(), runs(&["later"]));
 }
 
 pub(super) async fn any_text_survives(store: &Store) {

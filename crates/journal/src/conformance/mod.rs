@@ -83,8 +83,9 @@ where
         heads::an_append_without_a_head_leaves_it,
         heads::a_head_of_another_run_is_refused,
         heads::a_reader_never_sees_a_head_apart_from_its_frame,
-        heads::waking_runs_are_listed_in_order,
+        heads::waking_runs_are_listed_page_by_page,
         heads::due_runs_are_listed_soonest_first,
+        heads::the_newest_row_says_when_a_run_is_due,
         heads::any_text_survives,
         pages::every_filter_admits_exactly_its_rows,
         pages::a_list_is_newest_first,
@@ -121,7 +122,7 @@ fn append_head(expected: Position, text: &str, head: RunHead) -> Append {
 }
 
 /// A running root run of tenant `t` that was created at `created_ms`.
-fn head(name: &str, created_ms: i64) -> RunHead {
+pub(crate) fn head(name: &str, created_ms: i64) -> RunHead {
     RunHead {
         run_id: run(name),
         tenant: "t".into(),

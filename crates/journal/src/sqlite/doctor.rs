@@ -37,7 +37,7 @@ fn check_file(connection: &Connection, report: &mut Report) -> rusqlite::Result<
 }
 
 fn check_logs(connection: &Connection, report: &mut Report) -> rusqlite::Result<()> {
-    let mut logs = connection.prepare("SELECT id, key, last, floor FROM logs ORDER BY id")?;
+    let mut logs = connection.prepare("SELECT id, key, last, floor FROM ends ORDER BY id")?;
     let mut frames =
         connection.prepare("SELECT position, checksum, frame FROM frames WHERE log = ?1 ORDER BY position")?;
     let mut rows = logs.query([])?;

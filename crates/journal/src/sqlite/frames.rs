@@ -22,29 +22,35 @@ impl ToSql for Position {
     }
 }
 
+/// The position of a log's last frame, and the id of the append that wrote it.
+pub(super) type End<'a> = (Position, &'a str);
+
 /// Appends inside the caller's transaction. The outer error spoils the transaction; the inner one
 /// comes before anything was written and leaves it as it was.
 pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result<Result<Position, Error>> {
     let log = connection
-        .prepare_cached("SELECT id, last, last_append_id FROM logs WHERE key = ?1")?
+        .prepare_cached("SELECT id, last, last_append_id, has_head FROM ends WHERE key = ?1")?
         .query_row([&draft.key], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Position>(1)?, row.get::<_, String>(2)?))
+            Ok((row.get::<_, i64>(0)?, row.get::<_, Position>(1)?, row.get::<_, String>(2)?, row.get::<_, bool>(3)?))
         })
         .optional()?;
     let last = match &log {
-        Some((_, last, append_id)) if *append_id == draft.append_id => return Ok(Ok(*last)),
-        Some((_, last, _)) => *last,
+        Some((_, last, append_id, _)) if *append_id == draft.append_id => return Ok(Ok(*last)),
+        Some((_, last, ..)) => *last,
         None => Position(0),
     };
     if last != draft.expected {
         return Ok(Err(Error::Fenced { last }));
     }
     let position = Position(last.0 + 1);
+    let end = (position, draft.append_id.as_str());
     let id = match log {
-        Some((id, ..)) => {
-            connection
-                .prepare_cached("UPDATE logs SET last = ?2, last_append_id = ?3, floor = max(floor, ?4) WHERE id = ?1")?
-                .execute(params![id, position, draft.append_id, draft.floor])?;
+        Some((id, _, _, has_head)) => {
+            match &draft.head {
+                Some(_) => {}
+                None if has_head => heads::put_end(connection, id, end)?,
+                None => put_end(connection, id, end)?,
+            }
             id
         }
         None => {
@@ -54,13 +60,26 @@ pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result
             connection.last_insert_rowid()
         }
     };
+    if draft.floor > Position(0) {
+        connection
+            .prepare_cached("UPDATE logs SET floor = ?2 WHERE id = ?1 AND floor < ?2")?
+            .execute(params![id, draft.floor])?;
+    }
     connection
         .prepare_cached("INSERT INTO frames (log, position, checksum, frame) VALUES (?1, ?2, ?3, ?4)")?
         .execute(params![id, position, frame_checksum(&draft.key, position, &draft.frame), &draft.frame[..]])?;
     if let Some(head) = &draft.head {
-        heads::put(connection, id, head)?;
+        heads::put(connection, id, head, Some(end))?;
     }
     Ok(Ok(position))
+}
+
+/// The end of a log that has no head.
+fn put_end(connection: &Connection, log: i64, (position, append_id): End<'_>) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE logs SET last = ?2, last_append_id = ?3 WHERE id = ?1")?
+        .execute(params![log, position, append_id])?;
+    Ok(())
 }
 
 pub(super) fn last(connection: &Connection, key: &str) -> Result<Position, Error> {
@@ -72,8 +91,8 @@ pub(super) fn trim(connection: &Connection, key: &str, limit: usize) -> rusqlite
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let removed = connection
         .prepare_cached(
-            "DELETE FROM frames WHERE rowid IN (SELECT frames.rowid FROM logs JOIN frames ON frames.log = logs.id \
-             AND frames.position < min(logs.floor, logs.last) WHERE logs.key = ?1 ORDER BY frames.position LIMIT ?2)",
+            "DELETE FROM frames WHERE rowid IN (SELECT frames.rowid FROM ends JOIN frames ON frames.log = ends.id \
+             AND frames.position < min(ends.floor, ends.last) WHERE ends.key = ?1 ORDER BY frames.position LIMIT ?2)",
         )?
         .execute(params![key, limit])?;
     Ok(removed as u64)
@@ -88,7 +107,7 @@ struct Log {
 fn find(connection: &Connection, key: &str) -> Result<Option<Log>, Error> {
     let find = || {
         connection
-            .prepare_cached("SELECT id, last, floor FROM logs WHERE key = ?1")?
+            .prepare_cached("SELECT id, last, floor FROM ends WHERE key = ?1")?
             .query_row([key], |row| Ok(Log { id: row.get(0)?, last: row.get(1)?, floor: row.get(2)? }))
             .optional()
     };

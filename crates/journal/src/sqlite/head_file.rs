@@ -46,17 +46,26 @@ impl HeadFile {
 
     /// Takes the heads over whose positions are newer than what is there.
     pub(crate) async fn apply(&self, news: Vec<(Position, RunHead)>) -> Result<(), Error> {
+        let put_all = move |connection: &Connection| {
+            news.into_iter().try_for_each(|(position, head)| put(connection, position, &HeadDraft::of(head)))
+        };
+        self.write(put_all).await
+    }
+
+    async fn write<T, F>(&self, write: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
         let writer = self.writer.clone();
-        let applying = tokio::task::spawn_blocking(move || {
+        let writing = tokio::task::spawn_blocking(move || {
             let mut connection = writer.lock().unwrap_or_else(PoisonError::into_inner);
-            let transaction = connection.transaction().map_err(|error| before_commit(&error, PLACE))?;
-            for (position, head) in news {
-                let draft = HeadDraft::of(head);
-                put(&transaction, position, &draft).map_err(|error| before_commit(&error, PLACE))?;
-            }
-            transaction.commit().map_err(|error| before_commit(&error, PLACE))
+            let transaction = connection.transaction()?;
+            let result = write(&transaction)?;
+            transaction.commit().map(|()| result)
         });
-        applying.await.map_err(|error| Error::Unavailable { reason: error.to_string() })?
+        let written = writing.await.map_err(|error| Error::Unavailable { reason: error.to_string() })?;
+        written.map_err(|error| before_commit(&error, PLACE))
     }
 
     pub(crate) async fn page(&self, query: &HeadQuery) -> Result<HeadPage, Error> {
@@ -70,6 +79,9 @@ impl HeadFile {
     }
 
     pub(crate) async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
+        while self.readers.run(move |connection| heads::unsettled(connection, now)).await? {
+            self.write(move |connection| heads::settle(connection, now, heads::SETTLED_AT_ONCE)).await?;
+        }
         self.readers.run(move |connection| heads::due(connection, now, limit)).await
     }
 }
@@ -83,5 +95,5 @@ fn put(connection: &Connection, position: Position, draft: &HeadDraft) -> rusqli
         )?
         .query_row(params![key, position], |row| row.get(0))
         .optional()?;
-    log.map_or(Ok(()), |log| heads::put(connection, log, draft))
+    log.map_or(Ok(()), |log| heads::put(connection, log, draft, None))
 }

@@ -6,27 +6,39 @@ use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
 use super::draft::{HeadDraft, head_checksum};
 use super::failure::before_commit;
+use super::frames::End;
 use crate::{Error, HeadPage, HeadQuery, RawJson, RunHead};
 
 const PLACE: &str = "the index of runs";
+const WAKING_AFTER: &str = "SELECT run_id FROM heads INDEXED BY heads_busy WHERE wake = 1 \
+                            AND (tenant, created_at, run_id) > (?1, ?2, ?3) ORDER BY tenant, created_at, run_id LIMIT ?4";
+/// Rows that one call of [`settle`] puts where they belong.
+pub(super) const SETTLED_AT_ONCE: usize = 256;
 const COLUMNS: &str = "run_id, tenant, subject, agent, state, root_run_id, parent_run_id, session_id, resident, \
                        created_at, wake, due_at, checksum, body";
 
-/// Writes the row. SQLite rewrites the indexes of every column that an UPDATE names, changed or not.
-/// Most frames change the state and what goes with it, some the body alone or whether the run lives,
-/// and none the rest, so the narrow ones are tried first.
-pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft) -> rusqlite::Result<()> {
-    const BODY: &str = "UPDATE heads SET checksum = ?15, body = ?16 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 \
-        AND subject = ?4 AND agent = ?5 AND state = ?6 AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 \
-        AND session_id = ?10 AND resident = ?11 AND created_at = ?12 AND wake = ?13 AND due_at IS ?14";
-    const STATE: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16 \
-        WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND live = ?7 \
-        AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
+/// Writes the row, with the end of its log where that stands in it. SQLite rewrites the indexes of every
+/// column that an UPDATE names, changed or not. Most frames change the state and what goes with it, some
+/// the body alone, some make it due sooner or end the run, and none change the rest, so the narrow ones
+/// are tried first.
+pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft, end: Option<End<'_>>) -> rusqlite::Result<()> {
+    const BODY: &str = "UPDATE heads SET checksum = ?15, body = ?16, last = ?17, last_append_id = ?18 WHERE log = ?1 \
+        AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND state = ?6 AND live = ?7 \
+        AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12 \
+        AND wake = ?13 AND due_at IS ?14";
+    const STATE: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, last = ?17, \
+        last_append_id = ?18 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 \
+        AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 \
+        AND created_at = ?12 AND (?14 IS NULL OR look_at <= ?14)";
+    const SOONER: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, \
+        last = ?17, last_append_id = ?18, look_at = ?14 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 \
+        AND subject = ?4 AND agent = ?5 AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 \
+        AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
     const ROW: &str = "INSERT OR REPLACE INTO heads (log, run_id, tenant, subject, agent, state, live, root_run_id, \
-        parent_run_id, session_id, resident, created_at, wake, due_at, checksum, body) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+        parent_run_id, session_id, resident, created_at, wake, due_at, checksum, body, last, last_append_id, look_at) \
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?14)";
     let head = &draft.head;
-    for statement in [BODY, STATE, ROW] {
+    for statement in [BODY, STATE, SOONER, ROW] {
         let rows = connection.prepare_cached(statement)?.execute(params![
             log,
             head.run_id.as_str(),
@@ -44,11 +56,21 @@ pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft) -> rusql
             head.due_at.map(Timestamp::as_millis),
             draft.checksum,
             head.body.text(),
+            end.map(|(position, _)| position),
+            end.map(|(_, append_id)| append_id),
         ])?;
         if rows > 0 {
             break;
         }
     }
+    Ok(())
+}
+
+/// The end of a log whose head stays as it is.
+pub(super) fn put_end(connection: &Connection, log: i64, (position, append_id): End<'_>) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE heads SET last = ?2, last_append_id = ?3 WHERE log = ?1")?
+        .execute(params![log, position, append_id])?;
     Ok(())
 }
 
@@ -86,12 +108,15 @@ fn page_statement(query: &HeadQuery) -> (String, Vec<SqlValue>) {
     let text = |text: &str| SqlValue::Text(text.to_owned());
     equals("tenant", query.tenant.as_deref().map(text));
     equals("subject", query.subject.as_deref().map(text));
-    equals("state", query.state.map(|state| text(state.as_str())));
     equals("agent", query.agent.as_deref().map(text));
     equals("root_run_id", query.root_run_id.as_ref().map(|run| text(run.as_str())));
     equals("parent_run_id", query.parent_run_id.as_ref().map(|run| text(run.as_str())));
     equals("session_id", query.session_id.as_ref().map(|session| text(session.as_str())));
     equals("resident", query.resident.map(|resident| SqlValue::Integer(resident.into())));
+    if let Some(state) = query.state {
+        // Said in full, since some of the indexes are of one state, or of those that are not final.
+        conditions.push(format!("state = '{}' AND live = {}", state.as_str(), u8::from(!state.is_final())));
+    }
     if query.live {
         conditions.push("live = 1".into());
     }
@@ -124,9 +149,11 @@ fn index_for(query: &HeadQuery) -> &'static str {
         if query.live { "heads_subject_live" } else { "heads_subject" }
     } else if by_tenant && query.agent.is_some() {
         "heads_agent"
-    } else if by_tenant && query.state.is_some() {
-        "heads_state"
-    } else if query.live {
+    } else if by_tenant && query.state.is_some_and(RunState::is_final) {
+        "heads_final"
+    } else if by_tenant && query.state == Some(RunState::Running) {
+        "heads_busy"
+    } else if query.live || by_tenant && query.state.is_some() {
         if by_tenant { "heads_tenant_live" } else { "heads_live" }
     } else if by_tenant {
         if query.resident.is_some() { "heads_resident" } else { "heads_tenant" }
@@ -136,14 +163,51 @@ fn index_for(query: &HeadQuery) -> &'static str {
 }
 
 pub(super) fn waking(connection: &Connection, after: Option<&RunId>, limit: usize) -> Result<Vec<RunId>, Error> {
-    let after = after.map_or("", RunId::as_str);
-    let statement =
-        "SELECT run_id FROM heads INDEXED BY heads_wake WHERE wake = 1 AND run_id > ?1 ORDER BY run_id LIMIT ?2";
-    run_ids(connection, statement, params![after, i64::try_from(limit).unwrap_or(i64::MAX)])
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let Some(after) = after else {
+        let first = "SELECT run_id FROM heads INDEXED BY heads_busy WHERE wake = 1 \
+                     ORDER BY tenant, created_at, run_id LIMIT ?1";
+        return run_ids(connection, first, params![limit]);
+    };
+    let place = connection
+        .prepare_cached(
+            "SELECT tenant, created_at FROM heads WHERE log = (SELECT id FROM logs WHERE key = 'run/' || ?1)",
+        )
+        .and_then(|mut statement| {
+            let place = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+            statement.query_row([after.as_str()], place).optional()
+        })
+        .map_err(|error| before_commit(&error, PLACE))?;
+    // Rows are not removed, so what was listed before has one.
+    let Some((tenant, created_at)) = place else { return Ok(Vec::new()) };
+    run_ids(connection, WAKING_AFTER, params![tenant, created_at, after.as_str(), limit])
 }
 
+/// Whether [`settle`] has something to do before [`due`] is right.
+pub(super) fn unsettled(connection: &Connection, now: Timestamp) -> Result<bool, Error> {
+    connection
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM heads INDEXED BY heads_look WHERE look_at <= ?1 AND look_at IS NOT due_at)",
+        )
+        .and_then(|mut statement| statement.query_row([now.as_millis()], |row| row.get(0)))
+        .map_err(|error| before_commit(&error, PLACE))
+}
+
+/// Puts up to `limit` rows that are looked at too soon where they belong; how many.
+pub(super) fn settle(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<u64> {
+    let settled = connection
+        .prepare_cached(
+            "UPDATE heads SET look_at = due_at WHERE log IN (SELECT log FROM heads INDEXED BY heads_look \
+             WHERE look_at <= ?1 AND look_at IS NOT due_at LIMIT ?2)",
+        )?
+        .execute(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    Ok(settled as u64)
+}
+
+/// Runs whose time has come, once all that are looked at by now are settled.
 pub(super) fn due(connection: &Connection, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
-    let statement = "SELECT run_id FROM heads INDEXED BY heads_due WHERE due_at <= ?1 ORDER BY due_at, run_id LIMIT ?2";
+    let statement = "SELECT run_id FROM heads INDEXED BY heads_look WHERE look_at <= ?1 AND due_at <= ?1 \
+                     ORDER BY look_at, run_id LIMIT ?2";
     run_ids(connection, statement, params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)])
 }
 
@@ -207,10 +271,11 @@ pub(super) fn for_each(
     Ok(())
 }
 
-/// How SQLite would find the page, in its own words.
+/// How SQLite would find the page, in its own words; without a query that of the runs that wake.
 #[cfg(test)]
-pub(crate) fn page_plan(connection: &Connection, query: &HeadQuery) -> rusqlite::Result<String> {
-    let (statement, values) = page_statement(query);
+pub(crate) fn page_plan(connection: &Connection, query: Option<&HeadQuery>) -> rusqlite::Result<String> {
+    let waking = || (WAKING_AFTER.to_owned(), ["t", "5", "run_y", "9"].map(|text| SqlValue::Text(text.into())).into());
+    let (statement, values) = query.map_or_else(waking, page_statement);
     let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}"))?;
     let lines = explain.query_map(params_from_iter(&values), |row| row.get::<_, String>(3))?;
     Ok(lines.collect::<rusqlite::Result<Vec<_>>>()?.join("; "))

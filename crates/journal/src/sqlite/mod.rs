@@ -159,6 +159,9 @@ impl Journal for SqliteJournal {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
+        while self.shared.readers.run(move |connection| heads::unsettled(connection, now)).await? {
+            self.queue(Work::Settle { now, limit: heads::SETTLED_AT_ONCE }, 1).await?;
+        }
         self.shared.readers.run(move |connection| heads::due(connection, now, limit)).await
     }
 

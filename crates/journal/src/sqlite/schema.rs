@@ -7,15 +7,22 @@ use crate::Error;
 
 /// "Hrth", so that the file says whose it is.
 const APPLICATION_ID: i64 = 0x4872_7468;
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// Before it, logs had no floor.
 const FIRST_WITH_FLOORS: i64 = 2;
+/// Before it, the end of a run's log stood apart from its head, and more indexes changed with each turn.
+const FIRST_WITH_ENDS: i64 = 3;
 
 /// `frames` is a plain table with an index rather than one clustered by log: the appends of a batch
 /// then share the last page, where clustered ones would each rewrite a page of their own.
 ///
 /// The id of a head is that of its run's log. Each index ends in the list's order, so that a page of
 /// any single filter is one walk over as many entries as it shows.
+///
+/// What an append costs is the pages that it changes, so the end of a run's log stands in its head,
+/// which changes anyway; `logs` has that of the others. Of the indexes a turn changes only
+/// `heads_busy`: the runs that await input are nearly all that live, and `look_at` is no later than
+/// `due_at` but may be earlier, until somebody looks.
 const TABLES: &str = "
 CREATE TABLE logs (
     id INTEGER PRIMARY KEY,
@@ -47,12 +54,14 @@ CREATE TABLE heads (
     wake INTEGER NOT NULL,
     due_at INTEGER,
     checksum INTEGER NOT NULL,
-    body TEXT NOT NULL
+    body TEXT NOT NULL,
+    look_at INTEGER,
+    last INTEGER,
+    last_append_id TEXT
 ) STRICT;
 CREATE INDEX heads_all ON heads (created_at, run_id);
 CREATE INDEX heads_tenant ON heads (tenant, created_at, run_id);
 CREATE INDEX heads_subject ON heads (tenant, subject, created_at, run_id);
-CREATE INDEX heads_state ON heads (tenant, state, created_at, run_id);
 CREATE INDEX heads_agent ON heads (tenant, agent, created_at, run_id);
 CREATE INDEX heads_resident ON heads (tenant, resident, created_at, run_id);
 CREATE INDEX heads_session ON heads (session_id, tenant, created_at, run_id);
@@ -61,9 +70,34 @@ CREATE INDEX heads_parent ON heads (parent_run_id, created_at, run_id) WHERE par
 CREATE INDEX heads_live ON heads (created_at, run_id) WHERE live = 1;
 CREATE INDEX heads_tenant_live ON heads (tenant, created_at, run_id) WHERE live = 1;
 CREATE INDEX heads_subject_live ON heads (tenant, subject, created_at, run_id) WHERE live = 1;
-CREATE INDEX heads_wake ON heads (run_id) WHERE wake = 1;
-CREATE INDEX heads_due ON heads (due_at, run_id) WHERE due_at IS NOT NULL;
 CREATE TABLE probe (pad BLOB NOT NULL) STRICT;
+";
+
+/// What version 3 has beside the tables that there were before.
+const ENDS: &str = "
+CREATE INDEX heads_final ON heads (tenant, state, created_at, run_id) WHERE live = 0;
+CREATE INDEX heads_busy ON heads (tenant, created_at, run_id) WHERE wake = 1 OR state = 'running';
+CREATE INDEX heads_look ON heads (look_at, run_id) WHERE look_at IS NOT NULL;
+CREATE VIEW ends AS SELECT
+    logs.id AS id,
+    logs.key AS key,
+    coalesce(heads.last, logs.last) AS last,
+    coalesce(heads.last_append_id, logs.last_append_id) AS last_append_id,
+    logs.floor AS floor,
+    heads.log IS NOT NULL AS has_head
+FROM logs LEFT JOIN heads ON heads.log = logs.id;
+";
+
+const TO_FLOORS: &str = "ALTER TABLE logs ADD COLUMN floor INTEGER NOT NULL DEFAULT 0;";
+
+const TO_ENDS: &str = "
+DROP INDEX heads_state;
+DROP INDEX heads_wake;
+DROP INDEX heads_due;
+ALTER TABLE heads ADD COLUMN look_at INTEGER;
+ALTER TABLE heads ADD COLUMN last INTEGER;
+ALTER TABLE heads ADD COLUMN last_append_id TEXT;
+UPDATE heads SET look_at = due_at;
 ";
 
 /// Opens the file for the writer; makes or refuses it by its version.
@@ -86,15 +120,16 @@ pub(super) fn open_for_writing(options: &SqliteOptions) -> Result<Connection, Er
         });
         connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        if version == 0 {
-            connection.execute_batch(&format!(
-                "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;"
-            ))?;
-        } else if version < FIRST_WITH_FLOORS {
-            connection.execute_batch(&format!(
-                "BEGIN IMMEDIATE; ALTER TABLE logs ADD COLUMN floor INTEGER NOT NULL DEFAULT 0; PRAGMA user_version = {VERSION}; COMMIT;"
-            ))?;
-        }
+        let steps = match version {
+            0 => vec![TABLES, ENDS],
+            _ if version < FIRST_WITH_FLOORS => vec![TO_FLOORS, TO_ENDS, ENDS],
+            _ if version < FIRST_WITH_ENDS => vec![TO_ENDS, ENDS],
+            _ => return Ok(()),
+        };
+        connection.execute_batch(&format!(
+            "BEGIN IMMEDIATE; {} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}; COMMIT;",
+            steps.concat()
+        ))?;
         Ok(())
     };
     set_up().map_err(sql)?;

@@ -3,12 +3,13 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hearth_types::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::draft::Draft;
-use super::{failure, frames};
+use super::{failure, frames, heads};
 use crate::Error;
 use crate::metrics;
 
@@ -21,6 +22,11 @@ pub(super) enum Work {
         key: String,
         limit: usize,
     },
+    /// Puts rows where they belong in the order in which runs are due.
+    Settle {
+        now: Timestamp,
+        limit: usize,
+    },
     /// Takes room and gives it back, to see whether an append would find any.
     Probe,
 }
@@ -29,7 +35,7 @@ impl Work {
     fn bytes(&self) -> usize {
         match self {
             Self::Append(draft) => draft.bytes(),
-            Self::Trim { .. } | Self::Probe => 0,
+            Self::Trim { .. } | Self::Settle { .. } | Self::Probe => 0,
         }
     }
 
@@ -37,7 +43,7 @@ impl Work {
         match self {
             Self::Append(draft) => &draft.key,
             Self::Trim { key, .. } => key,
-            Self::Probe => "the journal's file",
+            Self::Settle { .. } | Self::Probe => "the journal's file",
         }
     }
 }
@@ -45,7 +51,7 @@ impl Work {
 #[derive(Debug)]
 struct Job {
     work: Work,
-    /// A position, or how many frames were removed.
+    /// A position, or how many frames or rows were concerned.
     answer: oneshot::Sender<Result<u64, Error>>,
 }
 
@@ -197,6 +203,7 @@ impl Committer {
                     frames::append(&self.connection, draft).map(|done| done.map(|position| position.0))
                 }
                 Work::Trim { key, limit } => frames::trim(&self.connection, key, *limit).map(Ok),
+                Work::Settle { now, limit } => heads::settle(&self.connection, *now, *limit).map(Ok),
                 Work::Probe => self.probe().map(|()| Ok(0)),
             };
             result.map_err(|error| (error, work.place()))

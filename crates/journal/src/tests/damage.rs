@@ -164,19 +164,34 @@ async fn a_floor_after_the_end_is_found() {
     assert_corrupt_at(&journal, "run/run_a@6").await;
 }
 
+/// What makes of a file of today one of the form before.
+const TO_THE_FORM_BEFORE: &str = "
+    UPDATE logs SET last = (SELECT last FROM ends WHERE ends.id = logs.id),
+        last_append_id = (SELECT last_append_id FROM ends WHERE ends.id = logs.id);
+    DROP VIEW ends; DROP INDEX heads_final; DROP INDEX heads_busy; DROP INDEX heads_look;
+    ALTER TABLE heads DROP COLUMN look_at; ALTER TABLE heads DROP COLUMN last; ALTER TABLE heads DROP COLUMN last_append_id;
+    CREATE INDEX heads_state ON heads (tenant, state, created_at, run_id);
+    CREATE INDEX heads_wake ON heads (run_id) WHERE wake = 1;
+    CREATE INDEX heads_due ON heads (due_at, run_id) WHERE due_at IS NOT NULL;
+    PRAGMA user_version = 2;
+";
+
 #[tokio::test]
-async fn a_file_of_the_form_before_floors_is_taken_over() {
-    let (folder, journal) = damaged(|file| {
-        let old = "ALTER TABLE logs DROP COLUMN floor; PRAGMA user_version = 1;";
-        Connection::open(file).unwrap().execute_batch(old).unwrap();
-    })
-    .await;
-    let journal = journal.unwrap();
-    assert!(journal.check().await.unwrap().is_clean());
-    assert_eq!(journal.read(&key("run_a"), Position(0), 9).await.unwrap().len(), 5);
-    put(&journal, "run_a", Position(FRAMES), b"more").await.unwrap();
-    drop(journal);
-    open(folder.path()).ready().await.unwrap();
+async fn a_file_of_an_earlier_form_is_taken_over() {
+    let before_floors = format!("{TO_THE_FORM_BEFORE} ALTER TABLE logs DROP COLUMN floor; PRAGMA user_version = 1;");
+    for old in [TO_THE_FORM_BEFORE, &before_floors] {
+        let (folder, journal) = damaged(|file| Connection::open(file).unwrap().execute_batch(old).unwrap()).await;
+        let journal = journal.unwrap();
+        assert!(journal.check().await.unwrap().is_clean());
+        assert_eq!(journal.read(&key("run_a"), Position(0), 9).await.unwrap().len(), 5);
+        put(&journal, "run_a", Position(FRAMES), b"more").await.unwrap();
+        assert_eq!(journal.last(&key("run_h")).await.unwrap(), Position(1));
+        put(&journal, "run_h", Position(1), b"more").await.unwrap();
+        assert_eq!(journal.last(&key("run_h")).await.unwrap(), Position(2));
+        assert!(journal.check().await.unwrap().is_clean());
+        drop(journal);
+        open(folder.path()).ready().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -186,6 +201,17 @@ async fn a_log_that_lost_its_count_is_found() {
     assert_corrupt_at(&journal, "run/run_a@4").await;
     let error = put(&journal, "run_a", Position(3), b"over an old frame").await.unwrap_err();
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+
+    // Where the count stands in the index row.
+    for change in ["UPDATE heads SET last = 7", "UPDATE heads SET last = 0", "DELETE FROM heads"] {
+        let (folder, journal) = damaged(|_| ()).await;
+        let journal = journal.unwrap();
+        put(&journal, "run_h", Position(1), b"a second frame").await.unwrap();
+        drop(journal);
+        sql(&folder.path().join("journal.db"), change);
+        let report = open(folder.path()).check().await.unwrap();
+        assert!(!report.is_clean(), "{change}");
+    }
 }
 
 #[tokio::test]
@@ -307,6 +333,7 @@ proptest! {
             ("logs", "key"), ("logs", "last"), ("logs", "floor"), ("logs", "last_append_id"), ("frames", "log"),
             ("frames", "position"), ("frames", "checksum"), ("frames", "frame"), ("heads", "state"),
             ("heads", "created_at"), ("heads", "due_at"), ("heads", "run_id"), ("heads", "body"),
+            ("heads", "look_at"), ("heads", "last"), ("heads", "last_append_id"),
         ]),
         number in any::<i64>(),
         bytes in proptest::collection::vec(any::<u8>(), 0..40),

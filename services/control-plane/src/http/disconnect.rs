@@ -1,9 +1,9 @@
 //! Commands whose client may go away at any moment.
 //!
 //! The server drops a handler when its connection ends. A command must not be dropped half-way
-//! between its decision and its acceptance, so it runs in a task of its own, which the handler only
-//! awaits. Once the client has gone the task gets a little more time to be accepted, and is then
-//! given up: what it would go on waiting for is kept by the journal, not by this task.
+//! between its decision and its acceptance, so what is left of it goes on as a task of its own. That
+//! gets a little more time to be accepted, and is then given up: what it would go on waiting for is
+//! kept by the journal, not by this task.
 
 use std::future::Future;
 use std::time::Duration;
@@ -27,7 +27,7 @@ where
     let grace = gateway.options().abandoned_grace;
     let (present, gone) = oneshot::channel::<()>();
     let command = Box::pin(command);
-    let task = hearth_telemetry::task::spawn(name, async move {
+    let rest = hearth_telemetry::task::finish(name, async move {
         let _held = held;
         tokio::select! {
             result = command => Some(result),
@@ -35,14 +35,14 @@ where
         }
     });
     let result = tokio::select! {
-        result = task => result,
+        result = rest => result,
         () = gateway.expired().cancelled() => return Err(replica_ends()),
     };
     drop(present);
     match result {
-        Ok(Some(Some(result))) => result,
+        Some(Some(result)) => result,
         // Given up needs a client that has gone, and this is its handler: only a panic is left.
-        Ok(_) | Err(_) => Err(Fault::internal(format!("the task of {name} ended without a result"))),
+        Some(None) | None => Err(Fault::internal(format!("the task of {name} ended without a result"))),
     }
 }
 

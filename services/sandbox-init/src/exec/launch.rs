@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, access, memfd_create, open};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::Pid;
 
+use super::plain::{Plain, plain};
 use super::supervise;
 use crate::wire::ExecRequest;
 
@@ -40,6 +41,8 @@ pub struct Plan {
     pub shell: CString,
     pub argv: Vec<CString>,
     pub envp: Vec<CString>,
+    /// Instead of the shell, if that has nothing to do.
+    pub plain: Option<Plain>,
     pub cwd: OwnedFd,
     pub stdin: OwnedFd,
     /// Both standard output and standard error.
@@ -76,10 +79,14 @@ impl Base {
         rustix::io::ioctl_fionbio(&output, true)?;
         let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&status, true)?;
+        let env = self.env(&request.env);
+        let entry = |(name, value): &(&[u8], &[u8])| Ok(CString::new([*name, b"=", *value].concat())?);
         let plan = Plan {
             shell: self.shell.clone(),
             argv: self.argv(&request.command)?,
-            envp: self.envp(&request.env)?,
+            envp: env.iter().map(entry).collect::<io::Result<_>>()?,
+            // What another shell has built in is not known.
+            plain: if self.shell_name.as_bytes() == b"bash" { plain(&request.command, &env) } else { None },
             cwd,
             stdin: input(stdin)?,
             output: output_end,
@@ -105,10 +112,10 @@ impl Base {
         Ok(vec![self.shell_name.clone(), CString::new("-c")?, CString::new(text)?])
     }
 
-    fn envp(&self, own: &[(Vec<u8>, Vec<u8>)]) -> io::Result<Vec<CString>> {
+    fn env<'a>(&'a self, own: &'a [(Vec<u8>, Vec<u8>)]) -> Vec<(&'a [u8], &'a [u8])> {
         let overridden = |name: &[u8]| own.iter().any(|(other, _)| other == name);
         let base = self.env.iter().filter(|(name, _)| !overridden(name));
-        base.chain(own).map(|(name, value)| Ok(CString::new([name, &b"="[..], value].concat())?)).collect()
+        base.chain(own).map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
     }
 }
 
@@ -120,7 +127,7 @@ fn find_shell(path: &OsStr) -> Option<PathBuf> {
     })
 }
 
-fn is_program(file: &Path) -> bool {
+pub fn is_program(file: &Path) -> bool {
     file.is_file() && access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 

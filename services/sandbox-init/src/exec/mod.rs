@@ -2,6 +2,7 @@
 
 mod launch;
 mod output;
+mod plain;
 mod record;
 mod supervise;
 mod table;

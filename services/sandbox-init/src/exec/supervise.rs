@@ -6,7 +6,9 @@
 //! waits, except when the init has died: then it clears the tree away itself.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -94,12 +96,28 @@ fn become_command(plan: &Plan) -> ! {
             && libc::dup2(plan.output.as_raw_fd(), 1) >= 0
             && libc::dup2(plan.output.as_raw_fd(), 2) >= 0;
         if ready {
+            become_program(plan);
             libc::execve(plan.shell.as_ptr(), argv.as_ptr(), envp.as_ptr());
         }
     }
     let error = std::io::Error::last_os_error();
     say(plan.output.as_raw_fd(), &format!("the shell could not be started: {error}\n"));
     end(if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 })
+}
+
+/// Returns if the command needs a shell, or cannot be started without one, of which the shell says why.
+fn become_program(plan: &Plan) {
+    let Some(plain) = &plan.plain else { return };
+    let Some(cwd) = std::env::current_dir().ok().filter(|cwd| cwd.is_absolute()) else { return };
+    let Ok(pwd) = CString::new([b"PWD=", cwd.as_os_str().as_bytes()].concat()) else { return };
+    let argv = pointers(&plain.argv);
+    let mut envp = pointers(&plain.envp);
+    envp.insert(0, pwd.as_ptr());
+    // SAFETY: the strings and the arrays that end with a null live until the process becomes another
+    // program, or until this returns.
+    unsafe {
+        libc::execve(plain.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
+    }
 }
 
 /// Closes the init's own files: other execs' pipes must not be held open from here.

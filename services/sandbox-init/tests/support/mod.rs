@@ -28,6 +28,8 @@ impl Init {
             .arg("--root")
             .arg(folder.path().join("work"))
             .args(options)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
             .env("HOME", folder.path().join("work/.home"))
             .stdin(Stdio::null())
             .spawn()

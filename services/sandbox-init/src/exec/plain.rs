@@ -1,0 +1,245 @@
+//! Commands that need no shell: a program and its arguments, and nothing that a shell would act on.
+//!
+//! Such a command becomes the program at once, as `make` and others do it: a shell would have taken a
+//! millisecond to begin, to do the same at the end. Whatever is in doubt goes to the shell, and so does
+//! what cannot be started, so that the words of an error are always the shell's.
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::launch::is_program;
+
+/// What `bash` takes for itself, whatever programs of that name there are.
+const ITS_OWN: &[&str] = &[
+    "alias",
+    "bg",
+    "bind",
+    "break",
+    "builtin",
+    "caller",
+    "case",
+    "cd",
+    "command",
+    "compgen",
+    "complete",
+    "compopt",
+    "continue",
+    "coproc",
+    "declare",
+    "dirs",
+    "disown",
+    "do",
+    "done",
+    "echo",
+    "elif",
+    "else",
+    "enable",
+    "esac",
+    "eval",
+    "exec",
+    "exit",
+    "export",
+    "false",
+    "fc",
+    "fg",
+    "fi",
+    "for",
+    "function",
+    "getopts",
+    "hash",
+    "help",
+    "history",
+    "if",
+    "in",
+    "jobs",
+    "kill",
+    "let",
+    "local",
+    "logout",
+    "mapfile",
+    "popd",
+    "printf",
+    "pushd",
+    "pwd",
+    "read",
+    "readarray",
+    "readonly",
+    "return",
+    "select",
+    "set",
+    "shift",
+    "shopt",
+    "source",
+    "suspend",
+    "test",
+    "then",
+    "time",
+    "times",
+    "trap",
+    "true",
+    "type",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
+    "unset",
+    "until",
+    "wait",
+    "while",
+    ".",
+    ":",
+];
+
+/// Variables by which an environment tells a `bash` to do something before or while it runs a command.
+const HEEDED: &[&[u8]] =
+    &[b"BASH_ENV", b"ENV", b"SHELLOPTS", b"BASHOPTS", b"BASH_COMPAT", b"POSIXLY_CORRECT", b"EXECIGNORE", b"PWD"];
+
+/// A program, what it is called with, and what `bash` would add to its environment.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Plain {
+    pub program: CString,
+    pub argv: Vec<CString>,
+    pub envp: Vec<CString>,
+}
+
+/// The program that the command comes to, if it needs no shell. Its environment lacks only `PWD`, which the
+/// process itself knows best.
+pub fn plain(command: &[u8], env: &[(&[u8], &[u8])]) -> Option<Plain> {
+    if !command.iter().all(|byte| is_plain(*byte)) {
+        return None;
+    }
+    let words: Vec<&[u8]> =
+        command.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty()).collect();
+    let name = *words.first()?;
+    let own = std::str::from_utf8(name).map_or(true, |name| ITS_OWN.contains(&name));
+    if own || name.contains(&b'=') || env.iter().any(|(name, _)| is_heeded(name)) {
+        return None;
+    }
+    let path = env.iter().find(|(name, _)| *name == b"PATH").map(|(_, value)| *value)?;
+    let program = CString::new(find(name, path)?.into_os_string().as_bytes()).ok()?;
+    let argv = words.iter().map(|word| CString::new(*word)).collect::<Result<_, _>>().ok()?;
+    let told = [(b"SHLVL".as_slice(), b"0".as_slice()), (b"_", program.as_bytes())];
+    let kept = env.iter().copied().filter(|(name, _)| told.iter().all(|(other, _)| other != name));
+    let entry = |(name, value): (&[u8], &[u8])| CString::new([name, b"=", value].concat());
+    let envp = kept.chain(told).map(entry).collect::<Result<_, _>>().ok()?;
+    Some(Plain { program, argv, envp })
+}
+
+/// Not `~`, which a shell replaces, nor anything that it quotes, matches, expands or separates by.
+const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b' ' | b'\t' | b'_' | b'.' | b'/' | b':' | b'@' | b'%' | b'+' | b',' | b'=' | b'-')
+}
+
+fn is_heeded(name: &[u8]) -> bool {
+    // One that is no name to a shell is not passed on by every shell; functions are.
+    let named = name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
+        && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    !named || HEEDED.contains(&name) || name == b"SHLVL"
+}
+
+/// By its path, if that is absolute, or in the folders of `PATH`, if all of those are.
+fn find(name: &[u8], path: &[u8]) -> Option<PathBuf> {
+    if name.contains(&b'/') {
+        let program = Path::new(OsStr::from_bytes(name));
+        return (program.is_absolute() && is_program(program)).then(|| program.to_owned());
+    }
+    for folder in path.split(|byte| *byte == b':') {
+        let folder = Path::new(OsStr::from_bytes(folder));
+        if !folder.is_absolute() {
+            return None;
+        }
+        let program = folder.join(OsStr::from_bytes(name));
+        if is_program(&program) {
+            return Some(program);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENV: &[(&[u8], &[u8])] = &[(b"PATH", b"/usr/local/bin:/usr/bin:/bin"), (b"A", b"b c")];
+
+    fn argv(command: &str) -> Option<Vec<String>> {
+        let plain = plain(command.as_bytes(), ENV)?;
+        Some(plain.argv.into_iter().map(|word| word.into_string().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_program_and_its_words_need_no_shell() {
+        assert_eq!(argv("ls"), Some(vec!["ls".to_owned()]));
+        assert_eq!(argv(" ls  -la\t/tmp "), Some(vec!["ls".to_owned(), "-la".to_owned(), "/tmp".to_owned()]));
+        assert_eq!(
+            argv("/bin/cat a=b c:d,e@f"),
+            Some(vec!["/bin/cat".to_owned(), "a=b".to_owned(), "c:d,e@f".to_owned()])
+        );
+        let found = plain(b"env", ENV).unwrap();
+        assert_eq!(found.program.to_str().unwrap(), "/usr/bin/env");
+        assert!(found.envp.iter().any(|entry| entry.to_bytes() == b"A=b c"));
+        assert!(found.envp.iter().any(|entry| entry.to_bytes() == b"_=/usr/bin/env"));
+    }
+
+    #[test]
+    fn whatever_a_shell_would_act_on_goes_to_the_shell() {
+        let lines = [
+            "",
+            " ",
+            "ls | wc",
+            "ls;ls",
+            "ls &",
+            "ls > f",
+            "ls $A",
+            "ls `id`",
+            "ls *",
+            "ls ?",
+            "ls [a]",
+            "ls ~",
+            "ls 'a'",
+            "ls \"a\"",
+            "ls \\a",
+            "ls {a}",
+            "ls #a",
+            "ls !a",
+            "(ls)",
+            "ls\nls",
+            "ls ^a",
+            "A=b ls",
+            "ls \u{e4}",
+            "./ls",
+            "bin/ls",
+            "echo a",
+            "true",
+            "cd /",
+            "exit 3",
+            "time ls",
+            "no-such-program-anywhere",
+            "/no/such/program",
+            "/tmp",
+        ];
+        for line in lines {
+            assert_eq!(argv(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_environment_that_a_shell_would_heed_gets_one() {
+        for (name, value) in [
+            ("BASH_ENV", "/x"),
+            ("ENV", "/x"),
+            ("SHELLOPTS", "x"),
+            ("PWD", "/tmp"),
+            ("BASH_FUNC_ls%%", "() { :; }"),
+            ("a.b", "c"),
+            ("SHLVL", "3"),
+        ] {
+            let env = [ENV, &[(name.as_bytes(), value.as_bytes())]].concat();
+            assert_eq!(plain(b"ls", &env), None, "{name}");
+        }
+        assert_eq!(plain(b"ls", &[(b"A", b"b")]), None, "without a PATH");
+        assert_eq!(plain(b"ls", &[(b"PATH", b".:/usr/bin:/bin")]), None, "with a folder that is not absolute");
+    }
+}
