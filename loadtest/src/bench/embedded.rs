@@ -37,26 +37,31 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
     let served = Arc::new(FloorServer::start(FloorKind::Sqlite, Stored::InFile(&file), payload, &log).await?);
 
     let (mut ours, mut bare) = (Side::default(), Side::default());
+    let sends: Caller = {
+        let (client, residents) = (client.clone(), residents.clone());
+        Arc::new(move |caller, _| {
+            let (client, residents) = (client.clone(), residents.clone());
+            Box::pin(async move { send(&client, &residents[usize::try_from(caller).unwrap_or(0)]).await })
+        })
+    };
+    let commits = |log| -> Caller {
+        let floor = floor.clone();
+        Arc::new(move |caller, turn| {
+            let floor = floor.clone();
+            Box::pin(async move { floor.turn(log + caller, turn).await })
+        })
+    };
     let cpu = || machine::cpu_seconds(server.program.pid()).unwrap_or(0.0);
     let cpu_before = cpu();
-    let mut turn = 0;
     for _ in 0..plan.rounds(12) {
-        ours.round(60, async |_| send(&client, &first).await).await?;
-        bare.round(60, async |_| {
-            turn += 1;
-            floor.turn(1_000_000, turn).await
-        })
-        .await?;
+        ours.calls(60, &sends).await?;
+        bare.calls(60, &commits(1_000_000)).await?;
     }
     #[allow(clippy::cast_precision_loss, reason = "a count of calls")]
     found.put("send_cpu_ms", Measured::alone((cpu() - cpu_before) * 1e3 / ours.count().max(1) as f64));
     found.put("send_local_p50", ours.over(&bare, 0.5));
     found.put("send_local_p99", ours.over(&bare, 0.99));
 
-    let sends: Caller = Arc::new(move |caller, _| {
-        let (client, residents) = (client.clone(), residents.clone());
-        Box::pin(async move { send(&client, &residents[usize::try_from(caller).unwrap_or(0)]).await })
-    });
     for (callers, name) in [(64, "turns_per_s_64"), (512, "turns_per_s_512")] {
         plan.say(&format!("{callers} callers"));
         // Logs of their own for each crowd: a place is used once.
@@ -68,11 +73,7 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
         let measured = crowds(callers, plan.rounds(6), Duration::from_millis(1_500), &sends, &turns).await;
         found.keep(name, measured);
     }
-    plan.say("64 callers within the process, beside the bare commits");
-    let commits: Caller = Arc::new(move |caller, turn| {
-        let floor = floor.clone();
-        Box::pin(async move { floor.turn(64_000 + caller, turn).await })
-    });
+    plan.say("within the process, beside the bare commits");
     drop(server);
     let within = Within::embedded(&folder.join("within.db")).await?;
     let mut residents = Vec::new();
@@ -84,7 +85,13 @@ pub(super) async fn measure(plan: &Plan, folder: &Path, found: &mut Found) -> Re
         let (within, residents) = (within.clone(), residents.clone());
         Box::pin(async move { within.send(&residents[usize::try_from(caller).unwrap_or(0)], PROMPT).await })
     });
-    let measured = crowds(64, plan.rounds(6), Duration::from_millis(1_500), &sends, &commits).await;
+    let (mut ours, mut bare) = (Side::default(), Side::default());
+    for _ in 0..plan.rounds(12) {
+        ours.calls(60, &sends).await?;
+        bare.calls(60, &commits(2_000_000)).await?;
+    }
+    found.put("send_within_p50", ours.over(&bare, 0.5));
+    let measured = crowds(64, plan.rounds(6), Duration::from_millis(1_500), &sends, &commits(64_000)).await;
     found.keep("turns_within_64", measured);
     Ok(())
 }

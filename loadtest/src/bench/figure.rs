@@ -47,6 +47,13 @@ pub(crate) const FIGURES: &[Kind] = &[
         COMMITS,
     ),
     kind("send_local_p99", "ms", Target::None, "the same, its slowest hundredth", COMMITS),
+    kind(
+        "send_within_p50",
+        "ms",
+        Target::RatioAtMost(2.0),
+        "a `send` without HTTP: a replica within the measuring process, as the floor is",
+        COMMITS,
+    ),
     kind("send_cpu_ms", "ms", Target::None, "CPU time of the server for one of them", "none"),
     kind(
         "turns_per_s_64",
@@ -66,7 +73,7 @@ pub(crate) const FIGURES: &[Kind] = &[
         "turns_within_64",
         "1/s",
         Target::RatioAtLeast(0.5),
-        "the first of them again without HTTP: a replica within the measuring process, as the floor is",
+        "turns a second with 64 callers, without HTTP as well",
         COMMITS,
     ),
     kind("send_cluster_p50", "ms", Target::RatioAtMost(1.5), "a `send` in a cluster, to the owner", LOCAL),
@@ -96,8 +103,9 @@ pub(crate) const FIGURES: &[Kind] = &[
         "the lease: nobody can be known to be dead before it has run out",
     ),
     kind("failover_max", "s", Target::AtMost(6.0), "the slowest of them", "the lease"),
-    kind("exec_p50", "ms", Target::RatioAtMost(0.02), "`true` in a session, at the node", ENGINE_EXEC),
+    kind("exec_p50", "ms", Target::RatioAtMost(0.02), "the program `true` in a session, at the node", ENGINE_EXEC),
     kind("exec_p99", "ms", Target::AtMost(5.0), "the same, its slowest hundredth", ENGINE_EXEC),
+    kind("exec_shell_p50", "ms", Target::None, "a command that needs a `bash`, which takes most of it", ENGINE_EXEC),
     kind(
         "open_warm_p50",
         "ms",

@@ -77,6 +77,7 @@ impl Part {
                 "send_cpu_ms",
                 "turns_per_s_64",
                 "turns_per_s_512",
+                "send_within_p50",
                 "turns_within_64",
             ],
             Self::Scale => &["parked_bytes", "active_bytes", "list_page_p99", "restart_s"],
@@ -90,9 +91,15 @@ impl Part {
                 "failover_p99",
                 "failover_max",
             ],
-            Self::Sandbox => {
-                &["exec_p50", "exec_p99", "open_warm_p50", "open_warm_p99", "open_cold_p50", "output_mb_s"]
-            }
+            Self::Sandbox => &[
+                "exec_p50",
+                "exec_p99",
+                "exec_shell_p50",
+                "open_warm_p50",
+                "open_warm_p99",
+                "open_cold_p50",
+                "output_mb_s",
+            ],
         }
     }
 }

@@ -36,6 +36,24 @@ impl Side {
         Ok(())
     }
 
+    /// The same by a caller that is a task of its own: one outside of the runtime is woken by another thread each time.
+    pub(crate) async fn calls(&mut self, times: u64, call: &Caller) -> Result<(), Error> {
+        let (call, before) = (call.clone(), self.count());
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut round = Latencies::default();
+            for number in 0..times {
+                let began = Instant::now();
+                call(0, before + number).await?;
+                round.record(began.elapsed());
+            }
+            Ok::<_, Error>(round)
+        });
+        let ended = task.join_next().await.unwrap_or_else(|| Ok(Ok(Latencies::default())));
+        self.keep(ended.map_err(|error| Error::program("a caller", error.to_string()))??);
+        Ok(())
+    }
+
     pub(crate) fn keep(&mut self, round: Latencies) {
         self.all.merge(&round);
         self.rounds.push(round);

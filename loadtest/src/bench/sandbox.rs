@@ -9,14 +9,13 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use hearth_sandbox::node::{DEFAULT_IMAGE, Node, NodeOptions};
 use hearth_sandbox::{
-    Caller, DRIVER_VARIABLES, ExecArgs, Liveness, OpenArgs, OpenResult, RunLiveness, Sandboxes, SessionArgs,
-    available_drivers,
+    DRIVER_VARIABLES, ExecArgs, Liveness, OpenArgs, OpenResult, RunLiveness, Sandboxes, SessionArgs, available_drivers,
 };
 use hearth_types::{RunId, SandboxId, SystemClock};
 use tokio::time::Instant;
 
 use super::figure::Measured;
-use super::paired::Side;
+use super::paired::{Caller, Side};
 use super::{Found, Plan};
 use crate::Error;
 use crate::floors::engine::BareEngine;
@@ -83,6 +82,10 @@ async fn measure_all(
     }
 }
 
+/// The least that a program can do, and the least that needs a shell.
+const PROGRAM: &str = "/bin/true";
+const FOR_A_SHELL: &str = "true;";
+
 /// A node inside this process. It goes with all its sessions, also when it is dropped.
 pub(super) struct Bench {
     node: Arc<Node>,
@@ -122,22 +125,35 @@ impl Bench {
 
     /// Runs a command; how many bytes it wrote.
     pub(super) async fn exec(&self, session: &SandboxId, line: &str) -> Result<u64, Error> {
-        let args = ExecArgs {
-            session_id: session.clone(),
-            command: line.to_owned(),
-            timeout_seconds: Some(120),
-            max_output_bytes: None,
-            cwd: None,
-            env: None,
-            stdin: None,
-            background: None,
-            exec_id: None,
-        };
-        let result = self.node.exec(&caller(), args).await?;
-        match result.exit_code {
-            Some(0) => Ok(result.output_bytes),
-            code => Err(Error::Answer(format!("{line:?} ended with {code:?}: {}", result.output))),
-        }
+        exec(&self.node, session, line).await
+    }
+
+    /// Runs a command each time that it is called.
+    fn commands(&self, session: &SandboxId, line: &'static str) -> Caller {
+        let (node, session) = (self.node.clone(), session.clone());
+        Arc::new(move |_, _| {
+            let (node, session) = (node.clone(), session.clone());
+            Box::pin(async move { exec(&node, &session, line).await.map(drop) })
+        })
+    }
+}
+
+async fn exec(node: &Node, session: &SandboxId, line: &str) -> Result<u64, Error> {
+    let args = ExecArgs {
+        session_id: session.clone(),
+        command: line.to_owned(),
+        timeout_seconds: Some(120),
+        max_output_bytes: None,
+        cwd: None,
+        env: None,
+        stdin: None,
+        background: None,
+        exec_id: None,
+    };
+    let result = node.exec(&caller(), args).await?;
+    match result.exit_code {
+        Some(0) => Ok(result.output_bytes),
+        code => Err(Error::Answer(format!("{line:?} ended with {code:?}: {}", result.output))),
     }
 }
 
@@ -155,8 +171,8 @@ impl Drop for Bench {
     }
 }
 
-fn caller() -> Caller {
-    Caller { principal: "default".to_owned(), ..Caller::default() }
+fn caller() -> hearth_sandbox::Caller {
+    hearth_sandbox::Caller { principal: "default".to_owned(), ..hearth_sandbox::Caller::default() }
 }
 
 /// Opens without a pool, commands, output.
@@ -172,22 +188,27 @@ async fn sessions(plan: &Plan, bench: &Bench, engine: &mut Option<BareEngine>, f
         Some(engine) => Some(engine.start().await?.0),
         None => None,
     };
-    for _ in 0..20 {
-        bench.exec(&session, "true").await?;
+    let mut in_shell = Side::default();
+    for line in [PROGRAM, FOR_A_SHELL] {
+        for _ in 0..20 {
+            bench.exec(&session, line).await?;
+        }
     }
     for _ in 0..plan.rounds(15) {
-        ours.round(40, async |_| bench.exec(&session, "true").await.map(drop)).await?;
+        ours.calls(40, &bench.commands(&session, PROGRAM)).await?;
+        in_shell.calls(40, &bench.commands(&session, FOR_A_SHELL)).await?;
         if let (Some(engine), Some(container)) = (engine.as_ref(), &container) {
-            floor.round(3, async |_| engine.exec(container, "true").await.map(drop)).await?;
+            floor.round(3, async |_| engine.exec(container, PROGRAM).await.map(drop)).await?;
         }
     }
     let local = |measured| Measured { remark: Some(LOCAL), ..measured };
-    let of = |quantile| match engine {
-        Some(_) => ours.over(&floor, quantile),
-        None => local(Measured::alone(ours.ms(quantile))),
+    let of = |side: &Side, quantile| match engine {
+        Some(_) => side.over(&floor, quantile),
+        None => local(Measured::alone(side.ms(quantile))),
     };
-    found.put("exec_p50", of(0.5));
-    found.put("exec_p99", of(0.99));
+    found.put("exec_p50", of(&ours, 0.5));
+    found.put("exec_p99", of(&ours, 0.99));
+    found.put("exec_shell_p50", of(&in_shell, 0.5));
     plan.say("output");
     let drained = output(plan, bench, &session).await?;
     found.put("output_mb_s", if engine.is_some() { drained } else { local(drained) });

@@ -1,10 +1,16 @@
-//! The writer thread: it owns the one connection that writes, and commits in groups.
+//! The one connection that writes: it commits in groups, on a thread of its own.
+//!
+//! An append that finds nobody else at work is committed where it is asked for, as long as commits are
+//! quick: to wake a thread, and to be woken by it, would take about as long as the commit itself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hearth_types::Timestamp;
 use rusqlite::Connection;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -61,24 +67,57 @@ pub(super) struct BatchBounds {
     pub(super) bytes: usize,
 }
 
-/// The queue's end and the thread behind it.
+/// Longer commits are never waited for by a thread that has other tasks.
+const QUICK: Duration = Duration::from_millis(1);
+
+/// The queue's end, the thread behind it, and what that works with.
 pub(super) struct Writer {
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    committer: Arc<Mutex<Committer>>,
+    /// What a commit usually takes, in nanoseconds.
+    usual: Arc<AtomicU64>,
 }
 
 impl Writer {
     pub(super) fn start(connection: Connection, queue: usize, bounds: BatchBounds) -> Result<Self, Error> {
         let (queue, jobs) = mpsc::channel(queue);
+        // None is known to be quick before one was.
+        let usual = Arc::new(AtomicU64::new(u64::MAX));
+        let committer = Arc::new(Mutex::new(Committer { connection, refused: 0, usual: usual.clone() }));
+        let its_own = committer.clone();
         let thread = std::thread::Builder::new()
             .name("journal-writer".into())
-            .spawn(move || commit_all(connection, jobs, bounds))
+            .spawn(move || commit_all(&its_own, jobs, bounds))
             .map_err(|error| Error::Unavailable { reason: error.to_string() })?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        Ok(Self { queue: Some(queue), thread: Some(thread), committer, usual })
+    }
+
+    /// Commits the append here and now, if that keeps nobody waiting; else gives it back.
+    fn commit_here(&self, work: Work) -> Result<Result<u64, Error>, Work> {
+        let quick = self.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
+        let nobody_waits = self.queue.as_ref().is_some_and(|queue| queue.capacity() == queue.max_capacity());
+        // A runtime of one thread has no other that could go on meanwhile.
+        let others = Handle::try_current().is_ok_and(|here| here.runtime_flavor() == RuntimeFlavor::MultiThread);
+        if !(quick && nobody_waits && others && matches!(work, Work::Append(_))) {
+            return Err(work);
+        }
+        let mut committer = match self.committer.try_lock() {
+            Ok(committer) => committer,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(work),
+        };
+        let result = committer.transact(&[&work]);
+        metrics::committed(1);
+        Ok(result.and_then(|mut one| one.pop().unwrap_or_else(no_result)))
     }
 
     /// Queues the work and waits for its commit.
     pub(super) async fn submit(&self, work: Work, admission: Duration) -> Result<u64, Error> {
+        let work = match self.commit_here(work) {
+            Ok(result) => return result,
+            Err(work) => work,
+        };
         let unavailable = |reason: &str| Error::Unavailable { reason: reason.into() };
         let queue = self.queue.as_ref().ok_or_else(|| unavailable("the journal is closed"))?;
         let place = timeout(admission, queue.reserve())
@@ -101,17 +140,18 @@ impl Drop for Writer {
     }
 }
 
-/// What the thread works with.
 struct Committer {
     connection: Connection,
+    usual: Arc<AtomicU64>,
     /// The bytes of the last append that found no room, until one as large finds it: a disk that is
     /// full for a large append may take a small one.
     refused: usize,
 }
 
-fn commit_all(connection: Connection, mut jobs: mpsc::Receiver<Job>, bounds: BatchBounds) {
-    let mut committer = Committer { connection, refused: 0 };
+fn commit_all(committer: &Mutex<Committer>, mut jobs: mpsc::Receiver<Job>, bounds: BatchBounds) {
     while let Some(first) = jobs.blocking_recv() {
+        // After a panic elsewhere the next transaction rolls back what it left.
+        let mut committer = committer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = first.work.bytes();
         let mut batch = vec![first];
         while batch.len() < bounds.appends && bytes < bounds.bytes {
@@ -160,7 +200,9 @@ impl Committer {
     }
 
     fn transact(&mut self, works: &[&Work]) -> Result<Results, Error> {
+        let began = Instant::now();
         let result = self.try_transact(works);
+        self.note(began.elapsed());
         let largest = works.iter().map(|work| work.bytes()).max().unwrap_or(0);
         let probed = works.iter().any(|work| matches!(work, Work::Probe));
         match &result {
@@ -175,6 +217,16 @@ impl Committer {
             }
         }
         result
+    }
+
+    /// An eighth of the newest, and the rest of what was: one that is slow now and then changes little.
+    fn note(&self, took: Duration) {
+        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 8);
+        let usual = match self.usual.load(Ordering::Relaxed) {
+            u64::MAX => took,
+            usual => usual - usual / 8 + took / 8,
+        };
+        self.usual.store(usual, Ordering::Relaxed);
     }
 
     fn try_transact(&self, works: &[&Work]) -> Result<Results, Error> {

@@ -86,3 +86,36 @@ async fn a_folder_that_is_not_there_is_an_error_that_names_it() {
     let error = SqliteJournal::open(SqliteOptions::at("/nowhere/journal.db")).err().expect("refused").to_string();
     assert!(error.contains("/nowhere/journal.db"), "{error}");
 }
+
+/// Where a commit is quick and nobody else waits it is done at once, else by the thread: whatever comes of
+/// it, each append is there once and in its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn appends_alone_and_in_crowds_are_committed_alike() {
+    const LOGS: usize = 16;
+    const EACH: u64 = 40;
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    for crowd in [1, LOGS, 1, LOGS] {
+        let mut tasks = tokio::task::JoinSet::new();
+        for log in 0..crowd {
+            let (journal, name) = (journal.clone(), format!("run_{crowd}_{log}"));
+            tasks.spawn(async move {
+                let from = journal.last(&key(&name)).await.unwrap().0;
+                for n in from..from + EACH {
+                    assert_eq!(put(&journal, &name, Position(n), b"x").await.unwrap(), Position(n + 1));
+                }
+                let fenced = put(&journal, &name, Position(0), b"y").await.unwrap_err();
+                assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+    drop(journal);
+    let journal = open(folder.path());
+    assert!(journal.check().await.unwrap().is_clean());
+    for (crowd, frames) in [(1, EACH * 2), (LOGS, EACH * 2)] {
+        assert_eq!(journal.last(&key(&format!("run_{crowd}_0"))).await.unwrap(), Position(frames));
+    }
+}
