@@ -1,4 +1,4 @@
-//! A journal in one SQLite file: one writer thread with group commit, a few readers.
+//! A journal in one SQLite file: one connection that writes, with group commit, and a few readers.
 
 mod doctor;
 mod draft;

@@ -3,7 +3,7 @@
 //! An append that finds nobody else at work is committed where it is asked for, as long as commits are
 //! quick: to wake a thread, and to be woken by it, would take about as long as the commit itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -75,31 +75,40 @@ pub(super) struct Writer {
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     committer: Arc<Mutex<Committer>>,
+    pace: Arc<Pace>,
+}
+
+/// By which an append knows whether to wait for the thread.
+#[derive(Debug)]
+struct Pace {
     /// What a commit usually takes, in nanoseconds.
-    usual: Arc<AtomicU64>,
+    usual: AtomicU64,
+    /// The thread's last batch was more than one append: there are others whose appends can go along.
+    crowded: AtomicBool,
 }
 
 impl Writer {
     pub(super) fn start(connection: Connection, queue: usize, bounds: BatchBounds) -> Result<Self, Error> {
         let (queue, jobs) = mpsc::channel(queue);
         // None is known to be quick before one was.
-        let usual = Arc::new(AtomicU64::new(u64::MAX));
-        let committer = Arc::new(Mutex::new(Committer { connection, refused: 0, usual: usual.clone() }));
+        let pace = Arc::new(Pace { usual: AtomicU64::new(u64::MAX), crowded: AtomicBool::new(false) });
+        let committer = Arc::new(Mutex::new(Committer { connection, refused: 0, pace: pace.clone() }));
         let its_own = committer.clone();
         let thread = std::thread::Builder::new()
             .name("journal-writer".into())
             .spawn(move || commit_all(&its_own, jobs, bounds))
             .map_err(|error| Error::Unavailable { reason: error.to_string() })?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), committer, usual })
+        Ok(Self { queue: Some(queue), thread: Some(thread), committer, pace })
     }
 
     /// Commits the append here and now, if that keeps nobody waiting; else gives it back.
     fn commit_here(&self, work: Work) -> Result<Result<u64, Error>, Work> {
-        let quick = self.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
+        let quick = self.pace.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
+        let alone = !self.pace.crowded.load(Ordering::Relaxed);
         let nobody_waits = self.queue.as_ref().is_some_and(|queue| queue.capacity() == queue.max_capacity());
         // A runtime of one thread has no other that could go on meanwhile.
         let others = Handle::try_current().is_ok_and(|here| here.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if !(quick && nobody_waits && others && matches!(work, Work::Append(_))) {
+        if !(quick && alone && nobody_waits && others && matches!(work, Work::Append(_))) {
             return Err(work);
         }
         let mut committer = match self.committer.try_lock() {
@@ -142,7 +151,7 @@ impl Drop for Writer {
 
 struct Committer {
     connection: Connection,
-    usual: Arc<AtomicU64>,
+    pace: Arc<Pace>,
     /// The bytes of the last append that found no room, until one as large finds it: a disk that is
     /// full for a large append may take a small one.
     refused: usize,
@@ -160,6 +169,7 @@ fn commit_all(committer: &Mutex<Committer>, mut jobs: mpsc::Receiver<Job>, bound
             batch.push(next);
         }
         metrics::dequeued(batch.len());
+        committer.pace.crowded.store(batch.len() > 1, Ordering::Relaxed);
         committer.settle(batch);
     }
 }
@@ -222,11 +232,11 @@ impl Committer {
     /// An eighth of the newest, and the rest of what was: one that is slow now and then changes little.
     fn note(&self, took: Duration) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 8);
-        let usual = match self.usual.load(Ordering::Relaxed) {
+        let usual = match self.pace.usual.load(Ordering::Relaxed) {
             u64::MAX => took,
             usual => usual - usual / 8 + took / 8,
         };
-        self.usual.store(usual, Ordering::Relaxed);
+        self.pace.usual.store(usual, Ordering::Relaxed);
     }
 
     fn try_transact(&self, works: &[&Work]) -> Result<Results, Error> {
