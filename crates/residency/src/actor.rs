@@ -12,6 +12,7 @@ use hearth_types::{Envelope, RunState, TurnId};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::live::LiveItem;
 use crate::log::{Log, head};
@@ -29,6 +30,7 @@ pub(crate) enum Message {
         permit: Option<OwnedSemaphorePermit>,
         /// Told when the turn has ended that the command was accepted for, as by [`Message::AwaitTurn`].
         ended: Option<oneshot::Sender<Option<Envelope>>>,
+        asked: Instant,
     },
     /// Answered when the child's journal has begun, or cannot begin.
     OpenChild {
@@ -137,11 +139,14 @@ impl Actor for ResidentActor {
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            Message::Command { command, reply, permit, ended } => {
+            Message::Command { command, reply, permit, ended, asked } => {
                 let result = state.carry_out(&myself, *command).await;
                 drop(permit);
-                if let (Ok(Reply::Accepted { turn_id, .. }), Some(ended)) = (&result, ended) {
-                    state.await_turn(turn_id.clone(), ended);
+                if let Ok(Reply::Accepted { turn_id, .. }) = &result {
+                    metrics::ACCEPT_SECONDS.observe(asked.elapsed().as_secs_f64());
+                    if let Some(ended) = ended {
+                        state.await_turn(turn_id.clone(), ended);
+                    }
                 }
                 // Whoever asked may be gone; what was decided stands.
                 reply.send(result).ok();

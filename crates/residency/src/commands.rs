@@ -5,15 +5,12 @@ use std::time::Duration;
 use hearth_journal::Error as JournalError;
 use hearth_run_core::{Accept, Cancel, Close, Command, HeadBody, OpenChild, Reply, RunSpec, decide};
 use hearth_types::{Envelope, Epoch, ReplicaId, RunId, RunState, SandboxSpec, TurnId};
-use tokio::sync::oneshot;
 
-use crate::actor::Message;
+use crate::Error;
 use crate::log::read_run;
 use crate::reading::SOON;
 use crate::remote::{Failure, NoAnswer, Question, Said, What};
 use crate::residents::{Accepted, Cancelled, Created, Opened, Residents};
-use crate::slots::Handle;
-use crate::{Error, metrics};
 
 /// Pause before an owner that did not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -354,28 +351,7 @@ impl Residents {
                 Ok(_) => {}
             }
         }
-        let mut turn = None;
-        let send = |handle: &Handle, permit, reply| {
-            let permit = Some(permit);
-            let message = match command {
-                Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit },
-                other => {
-                    let (told, ended) = oneshot::channel();
-                    turn = Some(ended);
-                    let ended = Some(told).filter(|_| !wait.is_zero());
-                    Message::Command { command: Box::new(other.clone()), reply, permit, ended }
-                }
-            };
-            handle.actor.cast(message).is_ok()
-        };
-        let asked = tokio::time::Instant::now();
-        let reply = self.ask(run_id, activates, send).await?;
-        if matches!(reply, Reply::Accepted { .. }) {
-            metrics::ACCEPT_SECONDS.observe(asked.elapsed().as_secs_f64());
-        }
-        let (true, Some(turn)) = (matches!(reply, Reply::Accepted { .. }), turn) else { return Ok(alone(reply)) };
         // Longer waits are not left to this activation alone, which may be superseded without hearing of it.
-        let ended = tokio::time::timeout(wait.min(WAIT_HERE), turn).await;
-        Ok((reply, ended.ok().and_then(Result::ok).flatten()))
+        self.ask(run_id, activates, command, wait.min(WAIT_HERE)).await
     }
 }

@@ -130,7 +130,9 @@ fn create_child(
         };
         let (told, _answer) = oneshot::channel();
         // A parent that is gone by now creates and confirms again when it is next activated.
-        parent.cast(Message::Command { command: Box::new(command), reply: told, permit: None, ended: None }).ok();
+        let command = Box::new(command);
+        let asked = tokio::time::Instant::now();
+        parent.cast(Message::Command { command, reply: told, permit: None, ended: None, asked }).ok();
         if let Some((answer, reply)) = reply {
             reply.send(result.map(|()| answer)).ok();
         }

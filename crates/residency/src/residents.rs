@@ -8,15 +8,16 @@ use hearth_bus::SharedBus;
 use hearth_engine::Engine;
 use hearth_journal::SharedJournal;
 use hearth_registry::{Location, SharedRegistry};
-use hearth_run_core::{Command, Event, Run, RunSpec, create, decide};
+use hearth_run_core::{Command, Event, Reply, Run, RunSpec, create, decide};
 use hearth_sandbox::SharedSandboxes;
-use hearth_types::{Epoch, ReplicaId, RunId, Seq, SharedClock, Timestamp, TurnId};
+use hearth_types::{Envelope, Epoch, ReplicaId, RunId, Seq, SharedClock, Timestamp, TurnId};
 use ractor::{Actor, ActorRef, ActorStatus};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::actor::{ResidentActor, Start};
+use crate::actor::{Message, ResidentActor, Start};
 use crate::log::{Log, Place, head, read_run};
 use crate::peers::Peers;
 use crate::quota::Quotas;
@@ -267,14 +268,17 @@ impl Residents {
         Ok((run, log))
     }
 
-    /// Sends to the run's activation, activating it if it may. A message that met an activation
-    /// which ended without taking it is sent again; one that was taken and not answered is not.
-    pub(crate) async fn ask<T>(
+    /// Sends a command to the run's activation, activating it if it may. A message that met an activation
+    /// which ended without taking it is sent again; one that was taken and not answered is not. With the
+    /// envelope of the turn that the command was accepted for, if it ended within `wait`: who waits for that
+    /// is told once, of both.
+    pub(crate) async fn ask(
         &self,
         run_id: &RunId,
         activates: bool,
-        mut send: impl FnMut(&Handle, OwnedSemaphorePermit, oneshot::Sender<Result<T, Error>>) -> bool,
-    ) -> Result<T, Error> {
+        command: &Command,
+        wait: Duration,
+    ) -> Result<(Reply, Option<Envelope>), Error> {
         for _ in 0..LOOKUPS {
             let handle = match self.inner.slots.get(run_id) {
                 Some(handle) => handle,
@@ -285,10 +289,20 @@ impl Residents {
                 metrics::SHED.inc();
                 Error::Busy { limit: ADMISSION }
             })?;
+            let permit = Some(permit);
             let (reply, answer) = oneshot::channel();
-            if send(&handle, permit, reply) {
+            let (told, ended) = oneshot::channel();
+            let message = match command {
+                Command::OpenChild(open) => Message::OpenChild { open: open.clone(), reply, permit },
+                other => {
+                    let (asked, ended) = (Instant::now(), Some(told).filter(|_| !wait.is_zero()));
+                    Message::Command { command: Box::new(other.clone()), reply, permit, ended, asked }
+                }
+            };
+            if handle.actor.cast(message).is_ok() {
+                let ended = if wait.is_zero() { None } else { timeout(wait, ended).await.ok().and_then(Result::ok) };
                 match answer.await {
-                    Ok(result) => return result,
+                    Ok(result) => return result.map(|reply| (reply, ended.flatten())),
                     Err(_) if self.is_draining() => return Err(Error::Draining),
                     // The actor stopped with the message in its mailbox or while it carried it out.
                     // Every command can be repeated: it is recorded by its key or its ids, or has no

@@ -6,13 +6,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hearth_types::Timestamp;
 use rusqlite::Connection;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::draft::Draft;
 use super::{failure, frames, heads};
@@ -67,8 +67,9 @@ pub(super) struct BatchBounds {
     pub(super) bytes: usize,
 }
 
-/// Longer commits are never waited for by a thread that has other tasks.
+/// Longer commits are not waited for by a thread that has other tasks, nor those of larger appends.
 const QUICK: Duration = Duration::from_millis(1);
+const SMALL: usize = 64 * 1024;
 
 /// The queue's end, the thread behind it, and what that works with.
 pub(super) struct Writer {
@@ -106,9 +107,10 @@ impl Writer {
         let quick = self.pace.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
         let alone = !self.pace.crowded.load(Ordering::Relaxed);
         let nobody_waits = self.queue.as_ref().is_some_and(|queue| queue.capacity() == queue.max_capacity());
-        // A runtime of one thread has no other that could go on meanwhile.
-        let others = Handle::try_current().is_ok_and(|here| here.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if !(quick && alone && nobody_waits && others && matches!(work, Work::Append(_))) {
+        // Somebody has to go on meanwhile.
+        let others = Handle::try_current().is_ok_and(|here| here.metrics().num_workers() > 1);
+        let small = matches!(&work, Work::Append(draft) if draft.bytes() <= SMALL);
+        if !(quick && alone && nobody_waits && others && small) {
             return Err(work);
         }
         let mut committer = match self.committer.try_lock() {
