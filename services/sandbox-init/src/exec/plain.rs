@@ -91,20 +91,30 @@ const ITS_OWN: &[&str] = &[
     ":",
 ];
 
-/// Variables by which an environment tells a `bash` to do something before or while it runs a command.
-const HEEDED: &[&[u8]] =
-    &[b"BASH_ENV", b"ENV", b"SHELLOPTS", b"BASHOPTS", b"BASH_COMPAT", b"POSIXLY_CORRECT", b"EXECIGNORE", b"PWD"];
+/// Variables by which an environment tells a `bash` to do something before or while it runs a command, or
+/// that it would count on from.
+const HEEDED: &[&[u8]] = &[
+    b"BASH_ENV",
+    b"ENV",
+    b"SHELLOPTS",
+    b"BASHOPTS",
+    b"BASH_COMPAT",
+    b"POSIXLY_CORRECT",
+    b"EXECIGNORE",
+    b"PWD",
+    b"SHLVL",
+];
 
-/// A program, what it is called with, and what `bash` would add to its environment.
+/// What a command without a shell is: it looks for its program as late as it can, in its own process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plain {
-    pub program: CString,
     pub argv: Vec<CString>,
+    /// As `bash` would have made it, but for the folder and the program, which are known only at the end.
     pub envp: Vec<CString>,
+    path: Vec<u8>,
 }
 
-/// The program that the command comes to, if it needs no shell. Its environment lacks only `PWD`, which the
-/// process itself knows best.
+/// The command as a program and its arguments, if nothing of it is for a shell.
 pub fn plain(command: &[u8], env: &[(&[u8], &[u8])]) -> Option<Plain> {
     if !command.iter().all(|byte| is_plain(*byte)) {
         return None;
@@ -116,14 +126,11 @@ pub fn plain(command: &[u8], env: &[(&[u8], &[u8])]) -> Option<Plain> {
     if own || name.contains(&b'=') || env.iter().any(|(name, _)| is_heeded(name)) {
         return None;
     }
-    let path = env.iter().find(|(name, _)| *name == b"PATH").map(|(_, value)| *value)?;
-    let program = CString::new(find(name, path)?.into_os_string().as_bytes()).ok()?;
+    let path = env.iter().find(|(name, _)| *name == b"PATH").map(|(_, value)| value.to_vec())?;
     let argv = words.iter().map(|word| CString::new(*word)).collect::<Result<_, _>>().ok()?;
-    let told = [(b"SHLVL".as_slice(), b"0".as_slice()), (b"_", program.as_bytes())];
-    let kept = env.iter().copied().filter(|(name, _)| told.iter().all(|(other, _)| other != name));
+    let kept = env.iter().copied().filter(|(name, _)| *name != b"_").chain([(b"SHLVL".as_slice(), b"0".as_slice())]);
     let entry = |(name, value): (&[u8], &[u8])| CString::new([name, b"=", value].concat());
-    let envp = kept.chain(told).map(entry).collect::<Result<_, _>>().ok()?;
-    Some(Plain { program, argv, envp })
+    Some(Plain { argv, envp: kept.map(entry).collect::<Result<_, _>>().ok()?, path })
 }
 
 /// Not `~`, which a shell replaces, nor anything that it quotes, matches, expands or separates by.
@@ -136,26 +143,29 @@ fn is_heeded(name: &[u8]) -> bool {
     // One that is no name to a shell is not passed on by every shell; functions are.
     let named = name.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    !named || HEEDED.contains(&name) || name == b"SHLVL"
+    !named || HEEDED.contains(&name)
 }
 
-/// By its path, if that is absolute, or in the folders of `PATH`, if all of those are.
-fn find(name: &[u8], path: &[u8]) -> Option<PathBuf> {
-    if name.contains(&b'/') {
-        let program = Path::new(OsStr::from_bytes(name));
-        return (program.is_absolute() && is_program(program)).then(|| program.to_owned());
-    }
-    for folder in path.split(|byte| *byte == b':') {
-        let folder = Path::new(OsStr::from_bytes(folder));
-        if !folder.is_absolute() {
-            return None;
+impl Plain {
+    /// Its program: by its path, if that is absolute, or in the folders of `PATH`, if all before it are.
+    pub fn find(&self) -> Option<PathBuf> {
+        let name = self.argv.first()?.to_bytes();
+        if name.contains(&b'/') {
+            let program = Path::new(OsStr::from_bytes(name));
+            return (program.is_absolute() && is_program(program)).then(|| program.to_owned());
         }
-        let program = folder.join(OsStr::from_bytes(name));
-        if is_program(&program) {
-            return Some(program);
+        for folder in self.path.split(|byte| *byte == b':') {
+            let folder = Path::new(OsStr::from_bytes(folder));
+            if !folder.is_absolute() {
+                return None;
+            }
+            let program = folder.join(OsStr::from_bytes(name));
+            if is_program(&program) {
+                return Some(program);
+            }
         }
+        None
     }
-    None
 }
 
 #[cfg(test)]
@@ -177,10 +187,18 @@ mod tests {
             argv("/bin/cat a=b c:d,e@f"),
             Some(vec!["/bin/cat".to_owned(), "a=b".to_owned(), "c:d,e@f".to_owned()])
         );
-        let found = plain(b"env", ENV).unwrap();
-        assert_eq!(found.program.to_str().unwrap(), "/usr/bin/env");
-        assert!(found.envp.iter().any(|entry| entry.to_bytes() == b"A=b c"));
-        assert!(found.envp.iter().any(|entry| entry.to_bytes() == b"_=/usr/bin/env"));
+        let plain = plain(b"env", ENV).unwrap();
+        assert!(plain.envp.iter().any(|entry| entry.to_bytes() == b"A=b c"));
+        assert_eq!(plain.find(), Some(PathBuf::from("/usr/bin/env")));
+    }
+
+    #[test]
+    fn what_is_not_found_is_left_to_the_shell_to_say() {
+        for line in ["no-such-program-anywhere", "/no/such/program", "/tmp", "./ls", "bin/ls"] {
+            assert_eq!(plain(line.as_bytes(), ENV).unwrap().find(), None, "{line}");
+        }
+        let relative = plain(b"env", &[(b"PATH", b".:/usr/bin:/bin")]).unwrap();
+        assert_eq!(relative.find(), None, "a folder that is not absolute");
     }
 
     #[test]
@@ -209,16 +227,11 @@ mod tests {
             "ls ^a",
             "A=b ls",
             "ls \u{e4}",
-            "./ls",
-            "bin/ls",
             "echo a",
             "true",
             "cd /",
             "exit 3",
             "time ls",
-            "no-such-program-anywhere",
-            "/no/such/program",
-            "/tmp",
         ];
         for line in lines {
             assert_eq!(argv(line), None, "{line:?}");
@@ -240,6 +253,5 @@ mod tests {
             assert_eq!(plain(b"ls", &env), None, "{name}");
         }
         assert_eq!(plain(b"ls", &[(b"A", b"b")]), None, "without a PATH");
-        assert_eq!(plain(b"ls", &[(b"PATH", b".:/usr/bin:/bin")]), None, "with a folder that is not absolute");
     }
 }

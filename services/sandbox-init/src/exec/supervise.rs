@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    DumpableBehavior, Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, set_dumpable_behavior,
-    set_parent_process_death_signal, setsid, wait,
+    Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
 
 use super::launch::{Plan, pointers};
@@ -25,8 +24,6 @@ use crate::{confine, tree};
 pub const STATUS_BYTES: usize = 8;
 /// In place of an exit code: there was no process for the command, which has done nothing.
 pub const NEVER_STARTED: i32 = i32::MIN;
-/// Room for what is done between the clone and the program.
-const STACK: usize = 128 * 1024;
 /// Between two tries to kill what is left after the init has died.
 const CLEARING: Duration = Duration::from_millis(10);
 
@@ -37,7 +34,11 @@ pub fn supervise(plan: &Plan) -> ! {
     set_parent_process_death_signal(Some(Signal::TERM)).ok();
     keep_only(plan.descriptors());
     let Ok(signals) = Signals::block() else { end(1) };
-    let command = start(plan);
+    // SAFETY: this process has one thread, as the init that it was forked from.
+    let command = match unsafe { libc::fork() } {
+        0 => become_command(plan),
+        pid => pid,
+    };
     if command < 0 {
         tell(plan, NEVER_STARTED, 0);
         end(0);
@@ -56,27 +57,6 @@ pub fn supervise(plan: &Plan) -> ! {
         poll(&mut fds, None).ok();
         signals.take();
     }
-}
-
-/// Starts the command in this process's own memory, which waits until the command has become a program:
-/// a copy of it would take longer to make than all else that is done here. Negative: there was no process.
-fn start(plan: &Plan) -> i32 {
-    extern "C" fn enter(plan: *mut libc::c_void) -> libc::c_int {
-        // SAFETY: it is the plan of the caller, who waits.
-        become_command(unsafe { &*plan.cast::<Plan>() })
-    }
-    let mut stack = vec![0_u8; STACK];
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: the stack lives until the clone has become another program or has ended, as this process
-    // waits for that; it grows down from its end, which is aligned. This process has one thread, so nothing
-    // else meets what the clone leaves in the memory that both have.
-    let pid = unsafe {
-        let end = stack.as_mut_ptr().add(STACK);
-        libc::clone(enter, end.sub(end.addr() % 16).cast(), flags, std::ptr::from_ref(plan).cast_mut().cast())
-    };
-    // The command's process made it so for itself, and so for this one.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
-    pid
 }
 
 /// Waits for all that have ended, and ends itself when there is nobody left to wait for.
@@ -102,7 +82,7 @@ fn tell(plan: &Plan, code: i32, signal: i32) {
     rustix::io::write(&plan.status, &message).ok();
 }
 
-/// Turns this clone of the supervisor into the command.
+/// Turns this fork of the supervisor into the command.
 fn become_command(plan: &Plan) -> ! {
     setsid().ok();
     reset_for_command();
@@ -129,14 +109,22 @@ fn become_command(plan: &Plan) -> ! {
 fn become_program(plan: &Plan) {
     let Some(plain) = &plan.plain else { return };
     let Some(cwd) = std::env::current_dir().ok().filter(|cwd| cwd.is_absolute()) else { return };
-    let Ok(pwd) = CString::new([b"PWD=", cwd.as_os_str().as_bytes()].concat()) else { return };
+    let Some(program) = plain.find() else { return };
+    let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat());
+    let (Ok(file), Ok(last), Ok(pwd)) = (
+        CString::new(program.as_os_str().as_bytes()),
+        entry(b"_", program.as_os_str().as_bytes()),
+        entry(b"PWD", cwd.as_os_str().as_bytes()),
+    ) else {
+        return;
+    };
     let argv = pointers(&plain.argv);
     let mut envp = pointers(&plain.envp);
-    envp.insert(0, pwd.as_ptr());
+    envp.splice(..0, [last.as_ptr(), pwd.as_ptr()]);
     // SAFETY: the strings and the arrays that end with a null live until the process becomes another
     // program, or until this returns.
     unsafe {
-        libc::execve(plain.program.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        libc::execve(file.as_ptr(), argv.as_ptr(), envp.as_ptr());
     }
 }
 
