@@ -19,6 +19,12 @@ static APPEND_SECONDS: LazyLock<Histogram> = LazyLock::new(|| {
 static BATCH_APPENDS: LazyLock<Histogram> = LazyLock::new(|| {
     metrics::histogram("hearth_journal_batch_appends", "Appends that one commit made durable.", BATCHES)
 });
+static IN_PLACE: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter(
+        "hearth_journal_in_place_total",
+        "Appends that came alone and were committed by the thread that asked for them.",
+    )
+});
 static QUEUE_DEPTH: LazyLock<IntGauge> =
     LazyLock::new(|| metrics::gauge("hearth_journal_queue_depth", "Appends that wait for their commit."));
 static TRIMMED: LazyLock<IntCounter> = LazyLock::new(|| {
@@ -39,6 +45,17 @@ pub(crate) fn appended(took: Duration) {
 #[allow(clippy::cast_precision_loss, reason = "a batch is far below 2^52")]
 pub(crate) fn committed(appends: usize) {
     BATCH_APPENDS.observe(appends as f64);
+}
+
+/// One append, by the thread that asked for it.
+pub(crate) fn committed_in_place() {
+    BATCH_APPENDS.observe(1.0);
+    IN_PLACE.inc();
+}
+
+#[cfg(test)]
+pub(crate) fn in_place() -> u64 {
+    IN_PLACE.get()
 }
 
 pub(crate) fn trimmed(frames: u64) {

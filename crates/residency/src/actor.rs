@@ -30,6 +30,7 @@ pub(crate) enum Message {
         permit: Option<OwnedSemaphorePermit>,
         /// Told when the turn has ended that the command was accepted for, as by [`Message::AwaitTurn`].
         ended: Option<oneshot::Sender<Option<Envelope>>>,
+        /// When, for how long it took until it was accepted.
         asked: Instant,
     },
     /// Answered when the child's journal has begun, or cannot begin.

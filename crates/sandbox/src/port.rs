@@ -102,6 +102,23 @@ pub struct ExecArgs {
     pub exec_id: Option<ExecId>,
 }
 
+impl ExecArgs {
+    /// With nothing beside the command.
+    pub fn new(session: &SandboxId, command: &str) -> Self {
+        Self {
+            session_id: session.clone(),
+            command: command.to_owned(),
+            timeout_seconds: None,
+            max_output_bytes: None,
+            cwd: None,
+            env: None,
+            stdin: None,
+            background: None,
+            exec_id: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExecResult {
     pub exec_id: ExecId,

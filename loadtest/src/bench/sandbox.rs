@@ -139,17 +139,7 @@ impl Bench {
 }
 
 async fn exec(node: &Node, session: &SandboxId, line: &str) -> Result<u64, Error> {
-    let args = ExecArgs {
-        session_id: session.clone(),
-        command: line.to_owned(),
-        timeout_seconds: Some(120),
-        max_output_bytes: None,
-        cwd: None,
-        env: None,
-        stdin: None,
-        background: None,
-        exec_id: None,
-    };
+    let args = ExecArgs { timeout_seconds: Some(120), ..ExecArgs::new(session, line) };
     let result = node.exec(&caller(), args).await?;
     match result.exit_code {
         Some(0) => Ok(result.output_bytes),

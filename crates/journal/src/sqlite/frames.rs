@@ -46,10 +46,11 @@ pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result
     let end = (position, draft.append_id.as_str());
     let id = match log {
         Some((id, _, _, has_head)) => {
-            match &draft.head {
-                Some(_) => {}
-                None if has_head => heads::put_end(connection, id, end)?,
-                None => put_end(connection, id, end)?,
+            // The end that stands in the head comes with the head.
+            match (&draft.head, has_head) {
+                (Some(_), _) => {}
+                (None, true) => heads::put_end(connection, id, end)?,
+                (None, false) => put_end(connection, id, end)?,
             }
             id
         }

@@ -79,9 +79,9 @@ impl HeadFile {
     }
 
     pub(crate) async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
-        while self.readers.run(move |connection| heads::unsettled(connection, now)).await? {
-            self.write(move |connection| heads::settle(connection, now, heads::SETTLED_AT_ONCE)).await?;
-        }
+        while self.readers.run(move |connection| heads::unsettled(connection, now)).await?
+            && self.write(move |connection| heads::settle(connection, now, heads::SETTLED_AT_ONCE)).await? > 0
+        {}
         self.readers.run(move |connection| heads::due(connection, now, limit)).await
     }
 }

@@ -48,6 +48,9 @@ pub struct SqliteOptions {
     /// What one commit makes durable at the most.
     pub batch_appends: NonZeroUsize,
     pub batch_bytes: NonZeroUsize,
+    /// An append that comes alone is committed by the thread that asks for it, while commits usually take
+    /// less than this.
+    pub in_place_below: Duration,
     /// Reads that run at the same time.
     pub readers: NonZeroUsize,
     /// How long an operation waits for its place in a queue before it is refused.
@@ -66,6 +69,7 @@ impl SqliteOptions {
             queue_bytes: count(128 * MIB),
             batch_appends: count(256),
             batch_bytes: count(8 * MIB),
+            in_place_below: Duration::from_millis(1),
             readers: count(4),
             admission: Duration::from_secs(10),
         }
@@ -96,7 +100,11 @@ impl SqliteJournal {
         let lock = FileLock::take(&options.path)?;
         let connection = schema::open_for_writing(&options)?;
         let readers = Readers::open(&options)?;
-        let bounds = BatchBounds { appends: options.batch_appends.get(), bytes: options.batch_bytes.get() };
+        let bounds = BatchBounds {
+            appends: options.batch_appends.get(),
+            bytes: options.batch_bytes.get(),
+            in_place_below: options.in_place_below,
+        };
         let writer = Writer::start(connection, options.queue_appends.get(), bounds)?;
         let admission = Admission::new(options.queue_bytes, options.admission);
         Ok(Self { shared: Arc::new(Shared { readers, writer, _lock: lock, admission, options }) })
@@ -159,9 +167,9 @@ impl Journal for SqliteJournal {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<RunId>, Error> {
-        while self.shared.readers.run(move |connection| heads::unsettled(connection, now)).await? {
-            self.queue(Work::Settle { now, limit: heads::SETTLED_AT_ONCE }, 1).await?;
-        }
+        while self.shared.readers.run(move |connection| heads::unsettled(connection, now)).await?
+            && self.queue(Work::Settle { now, limit: heads::SETTLED_AT_ONCE }, 1).await? > 0
+        {}
         self.shared.readers.run(move |connection| heads::due(connection, now, limit)).await
     }
 

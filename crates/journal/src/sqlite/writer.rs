@@ -65,10 +65,10 @@ struct Job {
 pub(super) struct BatchBounds {
     pub(super) appends: usize,
     pub(super) bytes: usize,
+    pub(super) in_place_below: Duration,
 }
 
-/// Longer commits are not waited for by a thread that has other tasks, nor those of larger appends.
-const QUICK: Duration = Duration::from_millis(1);
+/// A larger append is not committed by a thread that has other tasks.
 const SMALL: usize = 64 * 1024;
 
 /// The queue's end, the thread behind it, and what that works with.
@@ -77,6 +77,7 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
     committer: Arc<Mutex<Committer>>,
     pace: Arc<Pace>,
+    in_place_below: Duration,
 }
 
 /// By which an append knows whether to wait for the thread.
@@ -99,12 +100,12 @@ impl Writer {
             .name("journal-writer".into())
             .spawn(move || commit_all(&its_own, jobs, bounds))
             .map_err(|error| Error::Unavailable { reason: error.to_string() })?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), committer, pace })
+        Ok(Self { queue: Some(queue), thread: Some(thread), committer, pace, in_place_below: bounds.in_place_below })
     }
 
     /// Commits the append here and now, if that keeps nobody waiting; else gives it back.
     fn commit_here(&self, work: Work) -> Result<Result<u64, Error>, Work> {
-        let quick = self.pace.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
+        let quick = Duration::from_nanos(self.pace.usual.load(Ordering::Relaxed)) < self.in_place_below;
         let alone = !self.pace.crowded.load(Ordering::Relaxed);
         let nobody_waits = self.queue.as_ref().is_some_and(|queue| queue.capacity() == queue.max_capacity());
         // Somebody has to go on meanwhile.
@@ -119,8 +120,10 @@ impl Writer {
             Err(TryLockError::WouldBlock) => return Err(work),
         };
         let result = committer.transact(&[&work]);
-        metrics::committed(1);
-        Ok(result.and_then(|mut one| one.pop().unwrap_or_else(no_result)))
+        if result.is_ok() {
+            metrics::committed_in_place();
+        }
+        Ok(result.and_then(only))
     }
 
     /// Queues the work and waits for its commit.
@@ -172,42 +175,29 @@ fn commit_all(committer: &Mutex<Committer>, mut jobs: mpsc::Receiver<Job>, bound
         }
         metrics::dequeued(batch.len());
         committer.pace.crowded.store(batch.len() > 1, Ordering::Relaxed);
-        committer.settle(batch);
+        let results = committer.settle(&batch.iter().map(|job| &job.work).collect::<Vec<_>>());
+        // Whoever is answered finds the connection free.
+        drop(committer);
+        batch.into_iter().zip(results).for_each(|(job, result)| answer(job, result));
     }
 }
 
 type Results = Vec<Result<u64, Error>>;
 
 impl Committer {
-    /// Commits the batch and answers it. When the batch as a whole cannot be written, each of its
-    /// jobs gets a transaction of its own, so that one that finds no room spoils no other.
-    fn settle(&mut self, batch: Vec<Job>) {
-        let works: Vec<&Work> = batch.iter().map(|job| &job.work).collect();
-        match self.transact(&works) {
+    /// Commits the works; a result for each. When they cannot be written together, each gets a transaction
+    /// of its own, so that one that finds no room spoils no other.
+    fn settle(&mut self, works: &[&Work]) -> Results {
+        match self.transact(works) {
             Ok(results) => {
-                metrics::committed(batch.len());
-                for (job, result) in batch.into_iter().zip(results) {
-                    answer(job, result);
-                }
+                metrics::committed(works.len());
+                results
             }
             Err(Error::Unknown { reason }) => {
-                for job in batch {
-                    answer(job, Err(Error::Unknown { reason: reason.clone() }));
-                }
+                works.iter().map(|_| Err(Error::Unknown { reason: reason.clone() })).collect()
             }
-            Err(error) => self.settle_singly(batch, error),
-        }
-    }
-
-    fn settle_singly(&mut self, mut batch: Vec<Job>, error: Error) {
-        if batch.len() == 1
-            && let Some(job) = batch.pop()
-        {
-            return answer(job, Err(error));
-        }
-        for job in batch {
-            let result = self.transact(&[&job.work]);
-            answer(job, result.and_then(|mut one| one.pop().unwrap_or_else(no_result)));
+            Err(error) if works.len() == 1 => vec![Err(error)],
+            Err(_) => works.iter().map(|work| self.transact(&[work]).and_then(only)).collect(),
         }
     }
 
@@ -294,8 +284,9 @@ impl Committer {
     }
 }
 
-fn no_result() -> Result<u64, Error> {
-    Err(Error::Unknown { reason: "the transaction gave no result".into() })
+/// The result of a transaction of one work.
+fn only(mut results: Results) -> Result<u64, Error> {
+    results.pop().unwrap_or_else(|| Err(Error::Unknown { reason: "the transaction gave no result".into() }))
 }
 
 /// A caller that went away is no failure: the append stands, and it will ask again.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{key, open, put};
-use crate::{Error, Journal, Position, SqliteJournal, SqliteOptions};
+use crate::{Error, Journal, Position, SqliteJournal, SqliteOptions, metrics};
 
 #[tokio::test]
 async fn fenced_appends_spoil_no_other_of_their_batch() {
@@ -94,8 +94,11 @@ async fn appends_alone_and_in_crowds_are_committed_alike() {
     const LOGS: usize = 16;
     const EACH: u64 = 40;
     let folder = tempfile::tempdir().unwrap();
-    let journal = open(folder.path());
+    let slow = Duration::from_secs(3_600);
+    let options = SqliteOptions { in_place_below: slow, ..SqliteOptions::at(folder.path().join("journal.db")) };
+    let journal = SqliteJournal::open(options).unwrap();
     for crowd in [1, LOGS, 1, LOGS] {
+        let before = metrics::in_place();
         let mut tasks = tokio::task::JoinSet::new();
         for log in 0..crowd {
             let (journal, name) = (journal.clone(), format!("run_{crowd}_{log}"));
@@ -111,6 +114,9 @@ async fn appends_alone_and_in_crowds_are_committed_alike() {
         while let Some(ended) = tasks.join_next().await {
             ended.unwrap();
         }
+        // The thread's first one, and one after a crowd, say how it stands.
+        let in_place = metrics::in_place() - before;
+        assert!(crowd > 1 || in_place >= EACH - 2, "{in_place} of {EACH} that came alone");
     }
     drop(journal);
     let journal = open(folder.path());

@@ -177,17 +177,7 @@ pub fn code<T: std::fmt::Debug>(result: Result<T, Fault>) -> &'static str {
 }
 
 pub fn command(session: &SandboxId, command: &str) -> ExecArgs {
-    ExecArgs {
-        session_id: session.clone(),
-        command: command.to_owned(),
-        timeout_seconds: None,
-        max_output_bytes: None,
-        cwd: None,
-        env: None,
-        stdin: None,
-        background: None,
-        exec_id: None,
-    }
+    ExecArgs::new(session, command)
 }
 
 /// Calls as one caller.
