@@ -11,6 +11,7 @@ mod error;
 pub mod init;
 pub mod local;
 pub mod node;
+mod ownership;
 mod port;
 mod spec;
 pub mod tools;

@@ -564,6 +564,34 @@ async fn a_container_without_a_record_is_removed_at_the_start() {
     bench.finish().await;
 }
 
+/// As a local session of root's leaves it, and as it was found with only the folder itself given.
+#[tokio::test(flavor = "multi_thread")]
+async fn t7_a_workspace_that_another_user_filled_is_the_sessions() {
+    let Some(place) = docker().await else { return };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let bench = Bench::new(place).await;
+    let hand = bench.hand(caller("acme"));
+    let opened = hand.workspace("filled").await;
+    hand.write(&opened.session_id, "a/f", "before").await.unwrap();
+    let folder = bench.options.workspace_root.as_deref().unwrap().join("acme/filled");
+    for all in [true, false] {
+        hand.close(&hand.workspace("filled").await.session_id).await.unwrap();
+        let root = std::process::Command::new("chown").arg("-R").arg("0:0").arg(&folder).status().unwrap();
+        assert!(root.success());
+        if !all {
+            std::os::unix::fs::chown(&folder, Some(1000), Some(1000)).unwrap();
+        }
+        let session = hand.workspace("filled").await.session_id;
+        hand.write(&session, "a/f", "after").await.unwrap();
+        let listed =
+            hand.try_exec(command(&session, "rm a/f && touch a/f .home/x && find . ! -user 1000")).await.unwrap();
+        assert_eq!((listed.exit_code, listed.output.as_str()), (Some(0), ""), "{listed:?}");
+    }
+    bench.finish().await;
+}
+
 /// T7 and the warm cache: a real compiler in a durable workspace, over two sessions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_cache_is_warm_in_the_next_session() {

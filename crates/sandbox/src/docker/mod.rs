@@ -23,7 +23,7 @@ use crate::docker::engine::{Engine, Found};
 use crate::docker::folders::Folders;
 use crate::init::InitClient;
 use crate::spec::{HostSide, ImageFacts, SOCKET, WORK, container, container_name};
-use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, SessionUsage, Started};
+use crate::{Driver, Error, ErrorKind, Network, SessionSpec, SessionState, SessionUsage, Started, Work, ownership};
 
 const DEFAULT_SOCKET: &str = "/var/run/docker.sock";
 /// From the start of the container to the first answer of its init.
@@ -164,6 +164,9 @@ impl DockerDriver {
         let facts = self.image(image).await?;
         let folder = shared.folders.make(&spec.session)?;
         let (uid, gid) = shared.folders.user();
+        if let Work::Durable { host_dir, .. } = &spec.work {
+            ownership::hand_all_over(vec![host_dir.clone()], uid, gid).await?;
+        }
         let network = match spec.network {
             Network::None => None,
             Network::Egress => {

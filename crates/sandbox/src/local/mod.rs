@@ -7,7 +7,6 @@ mod clear;
 mod confine;
 mod host;
 mod notice;
-mod ownership;
 mod record;
 
 use std::collections::BTreeMap;
@@ -29,7 +28,7 @@ use self::record::{Folder, Record};
 use crate::driver::{Driver, Network, SessionSpec, SessionState, Started, Work};
 use crate::init::{self, InitClient};
 use crate::node::measure_folder;
-use crate::{Error, ErrorKind, SessionUsage};
+use crate::{Error, ErrorKind, SessionUsage, ownership};
 
 /// How long a session may take to start.
 const START: Duration = Duration::from_secs(15);
@@ -169,11 +168,7 @@ impl LocalDriver {
         }
         if self.ground.root {
             let (uid, gid) = self.ground.user.unwrap_or((0, 0));
-            let handing = move || own.iter().try_for_each(|folder| ownership::hand_over(folder, uid, gid));
-            let handed = tokio::task::spawn_blocking(handing).await.map_err(std::io::Error::other).flatten();
-            handed.map_err(|error| {
-                Error::caused(ErrorKind::Unavailable, "the workspace cannot be given to the session's user", error)
-            })?;
+            ownership::hand_all_over(own, uid, gid).await?;
         }
         Ok(launch)
     }

@@ -6,26 +6,57 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid, chownat, open, openat};
 use rustix::io::Errno;
 
+use crate::{Error, ErrorKind};
+
 /// Deeper folders are left as they are; their makers went out of their way.
 const MAX_DEPTH: usize = 128;
 
-/// Gives `folder` and all in it to a user, unless the folder is that user's already. Links are given,
-/// never followed: every step is from a descriptor of the folder before.
-pub fn hand_over(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    if fs::symlink_metadata(folder)?.uid() == uid {
+/// [`hand_over`] of each, for a session that is about to start.
+pub async fn hand_all_over(folders: Vec<PathBuf>, uid: u32, gid: u32) -> Result<(), Error> {
+    let handing = move || folders.iter().try_for_each(|folder| hand_over(folder, uid, gid));
+    let handed = tokio::task::spawn_blocking(handing).await.map_err(io::Error::other).flatten();
+    handed.map_err(|error| {
+        Error::caused(ErrorKind::Unavailable, "the workspace cannot be given to the session's user", error)
+    })
+}
+
+/// Gives `folder` and all in it to a user, unless it and what is directly in it are that user's already: a session's
+/// code cannot make files of others. Links are given, never followed: every step is from a descriptor of the
+/// folder before. Does nothing where this process may not give files away.
+fn hand_over(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let root = open(folder, folder_flags(), Mode::empty())?;
+    if rustix::fs::fstat(&root)?.st_uid == uid && all_of(root.as_fd(), uid)? {
+        return Ok(());
+    }
     let owner = (Uid::from_raw(uid), Gid::from_raw(gid));
     below(root.as_fd(), owner, 0)?;
     // Last, so that one that broke off half-way is taken up again.
     rustix::fs::fchown(&root, Some(owner.0), Some(owner.1))?;
     Ok(())
+}
+
+fn all_of(folder: BorrowedFd<'_>, uid: u32) -> io::Result<bool> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) if found.st_uid != uid => return Ok(false),
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 fn below(folder: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
@@ -88,5 +119,9 @@ mod tests {
         assert_eq!(fs::metadata(outside.join("f")).unwrap().uid(), 0);
         hand_over(&work, 0, 0).unwrap();
         assert_eq!(fs::metadata(work.join("a/b/f")).unwrap().uid(), 0);
+        // One of which only the folder itself changed hands.
+        std::os::unix::fs::chown(&work, Some(1000), Some(1000)).unwrap();
+        hand_over(&work, 1000, 1000).unwrap();
+        assert_eq!(fs::metadata(work.join("a/b/f")).unwrap().uid(), 1000);
     }
 }
