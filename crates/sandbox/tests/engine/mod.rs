@@ -3,6 +3,7 @@
 pub mod escapes;
 pub mod leaks;
 pub mod outside;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
