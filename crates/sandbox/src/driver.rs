@@ -67,6 +67,16 @@ pub struct SessionSpec {
     pub env: BTreeMap<String, String>,
 }
 
+/// Sessions of fewer processes leave all of them to commands.
+const SPARE_FROM_PIDS: u64 = 64;
+
+impl SessionSpec {
+    /// Whether processes may wait for the next command.
+    pub(crate) fn has_room_for_a_spare(&self) -> bool {
+        self.limits.pids.is_none_or(|pids| pids >= SPARE_FROM_PIDS)
+    }
+}
+
 /// A session that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {

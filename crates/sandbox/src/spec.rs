@@ -59,6 +59,9 @@ pub struct ImageFacts {
     pub volumes: Vec<String>,
 }
 
+/// The option by which an init keeps no process ready for the next command.
+pub const NO_SPARE: &str = "--no-spare";
+
 /// The name that is promised to users.
 pub fn container_name(session: &hearth_types::SandboxId) -> String {
     format!("hearth-{session}")
@@ -67,8 +70,10 @@ pub fn container_name(session: &hearth_types::SandboxId) -> String {
 pub fn container(spec: &SessionSpec, host: &HostSide<'_>) -> ContainerCreateBody {
     let deadline_ms = spec.deadline.as_millis().max(0).to_string();
     let socket = format!("{SOCKET_FOLDER}/{SOCKET}");
-    let serve =
-        ["serve", "--socket", &socket, "--root", WORK, "--deadline-ms", &deadline_ms, "--watch-oom"].map(str::to_owned);
+    let mut serve = vec!["serve", "--socket", &socket, "--root", WORK, "--deadline-ms", &deadline_ms, "--watch-oom"];
+    if !spec.has_room_for_a_spare() {
+        serve.push(NO_SPARE);
+    }
     ContainerCreateBody {
         image: Some(host.image.to_owned()),
         hostname: Some("sandbox".to_owned()),
@@ -76,7 +81,7 @@ pub fn container(spec: &SessionSpec, host: &HostSide<'_>) -> ContainerCreateBody
         working_dir: Some(WORK.to_owned()),
         // The image's own entry point and health check would be programs that nobody asked to run.
         entrypoint: Some(vec![INIT.to_owned()]),
-        cmd: Some(serve.to_vec()),
+        cmd: Some(serve.into_iter().map(str::to_owned).collect()),
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         env: Some(env(spec, host.facts)),
         labels: Some(labels(spec, host.owner)),
@@ -265,6 +270,11 @@ mod tests {
         let host = host(&spec());
         assert_eq!((host.memory, host.memory_swap), (Some(268_435_456), Some(268_435_456)));
         assert_eq!(host.pids_limit, Some(64));
+        let words = |pids| {
+            let limits = SandboxLimits { pids: Some(pids), ..spec().limits };
+            made(&SessionSpec { limits, ..spec() }, &ImageFacts::default()).cmd.unwrap()
+        };
+        assert!(words(63).contains(&NO_SPARE.to_owned()) && !words(64).contains(&NO_SPARE.to_owned()));
         assert_eq!((host.cpu_period, host.cpu_quota, host.nano_cpus), (Some(100_000), Some(50_000), None));
     }
 

@@ -83,7 +83,7 @@ async fn measure_all(
 }
 
 /// The least that a program can do, and the least that needs a shell.
-const PROGRAM: &str = "/bin/true";
+const PROGRAM: &str = "true";
 const FOR_A_SHELL: &str = "true;";
 
 /// A node inside this process. It goes with all its sessions, also when it is dropped.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub const USAGE: &str =
     "usage: hearth-sandbox-init serve --socket PATH --root DIR [--alias DIR] [--socket-mode OCTAL] [--name NAME]
            [--deadline-ms UNIX_MS] [--idle-s SECONDS] [--uid UID --gid GID] [--own DIR]...
-           [--max-data BYTES] [--max-file BYTES] [--max-processes N] [--cut-network] [--watch-oom]
+           [--max-data BYTES] [--max-file BYTES] [--max-processes N] [--cut-network] [--watch-oom] [--no-spare]
        hearth-sandbox-init detach [--log PATH] -- COMMAND [ARGUMENT]...
        hearth-sandbox-init probe-network";
 
@@ -62,6 +62,8 @@ pub struct Options {
     pub cut_network: bool,
     /// Whether the control group at `/sys/fs/cgroup` is the session's own, so that its OOM kills count.
     pub watch_oom: bool,
+    /// Whether two processes wait for the next command, so that it starts at once.
+    pub spare: bool,
 }
 
 impl Options {
@@ -80,6 +82,7 @@ impl Options {
             max_processes: None,
             cut_network: false,
             watch_oom: false,
+            spare: true,
         }
     }
 }
@@ -123,6 +126,7 @@ fn serve(mut args: impl Iterator<Item = OsString>) -> Result<Options, Usage> {
             b"--own" => options.own.push(PathBuf::from(value()?)),
             b"--cut-network" => options.cut_network = true,
             b"--watch-oom" => options.watch_oom = true,
+            b"--no-spare" => options.spare = false,
             b"--socket-mode" => {
                 let mode = value()?;
                 let bits = mode.to_str().and_then(|text| u32::from_str_radix(text, 8).ok());
@@ -183,11 +187,13 @@ mod tests {
             "--deadline-ms",
             "5",
             "--cut-network",
+            "--no-spare",
         ]) else {
             panic!("not read");
         };
         assert_eq!(options.user, Some((1000, 1001)));
         assert_eq!((options.socket_mode, options.deadline_ms, options.cut_network), (0o600, Some(5), true));
+        assert!(!options.spare);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rustix::process::getpid;
 
 use crate::clock::{awake_ms, boot_ms, unix_ms};
 use crate::confine;
-use crate::exec::{Base, Execs, reap_all};
+use crate::exec::{Base, Execs, Launcher, reap_all};
 use crate::files::Fence;
 use crate::oom::OomWatch;
 use crate::options::Options;
@@ -77,7 +77,8 @@ impl Session {
         let fence = Fence::new(&options.root, options.alias.as_deref())?;
         confine::make_home();
         let null = open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-        let execs = Execs::new(Base::of_process()?, OomWatch::new(options.watch_oom), null);
+        let execs =
+            Execs::new(Launcher::new(Base::of_process()?, options.spare), OomWatch::new(options.watch_oom), null);
         Ok(Self {
             listener,
             signals,

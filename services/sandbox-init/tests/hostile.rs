@@ -88,6 +88,55 @@ fn a_command_that_kills_or_stops_its_supervisor_still_ends_with_all_its_tree() {
     }
 }
 
+/// A supervisor and a process below it wait for the next command, where code of the same user can reach them.
+#[test]
+fn what_waits_for_a_command_may_be_killed_or_stopped() {
+    let init = Init::start();
+    let waiting = || {
+        let mut found = Vec::new();
+        eventually("two wait", || {
+            found = init.running("hearth-sandbox-init");
+            found.len() == 2
+        });
+        found
+    };
+    assert_eq!(init.sh("first", "echo ok").1, "ok\n");
+    for (round, signal) in [Signal::KILL, Signal::STOP, Signal::TERM].into_iter().enumerate() {
+        for hit in [&[0][..], &[1], &[0, 1], &[1, 0]] {
+            let waiting = waiting();
+            for index in hit {
+                // The first may have taken the other along.
+                kill_process(Pid::from_raw(waiting[*index]).unwrap(), signal).ok();
+            }
+            let request = ExecRequest { timeout_ms: 10_000, ..exec(&format!("e{round}{hit:?}"), "echo ok; exit 3") };
+            let (report, output) = init.exec(request);
+            // One that is killed before the init knows takes the command along, as one does that runs.
+            let killed_with_it = report.exit_code == Some(128 + 9) || report.exit_code == Some(128 + 15);
+            assert!(
+                (report.exit_code, &*output) == (Some(3), b"ok\n") || (signal != Signal::STOP && killed_with_it),
+                "{signal:?} {hit:?}: {report:?}"
+            );
+        }
+    }
+    let mut waiting = waiting();
+    drop(init);
+    waiting.retain(|pid| hearth_sandbox_init::tree::process(*pid).is_some());
+    assert!(waiting.is_empty(), "they end with the init");
+}
+
+/// What is too large to be handed to a process that waits gets one that is forked for it.
+#[test]
+fn a_large_command_is_run_like_a_small_one() {
+    let init = Init::start();
+    for (id, bytes) in [("small", 10), ("fits", 30_000), ("large", 100_000)] {
+        let command = format!("echo {} | wc -c; cat", "x".repeat(bytes));
+        let request =
+            ExecRequest { wait_ms: 60_000, env: vec![(b"A".to_vec(), vec![b'y'; bytes])], ..exec(id, &command) };
+        let (report, output) = reported(init.ask(&Request::Exec(request), b"given"));
+        assert_eq!((report.exit_code, output), (Some(0), format!("{}\ngiven", bytes + 1).into_bytes()), "{id}");
+    }
+}
+
 #[test]
 fn when_the_init_dies_its_commands_die_too() {
     let mut init = Init::start();

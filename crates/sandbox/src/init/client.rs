@@ -1,8 +1,8 @@
-//! Calls to an init: one short-lived connection each.
+//! Calls to an init, each on a connection of its own while it lasts; one is kept for the next call.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hearth_sandbox_init::socket::SocketPath;
@@ -26,10 +26,11 @@ const PING: Duration = Duration::from_secs(5);
 const WAITS: usize = 64;
 const CALLS: usize = 32;
 
-/// A handle on a session's init. Cheap to clone; holds no connection between calls.
+/// A handle on a session's init. Cheap to clone; the clones hold one connection between calls.
 #[derive(Debug, Clone)]
 pub struct InitClient {
     socket: Arc<Path>,
+    kept: Arc<Mutex<Option<UnixStream>>>,
     waits: Arc<Semaphore>,
     calls: Arc<Semaphore>,
 }
@@ -39,6 +40,7 @@ impl InitClient {
     pub async fn connect(socket: &Path) -> Result<Self, Error> {
         let client = Self {
             socket: socket.into(),
+            kept: Arc::default(),
             waits: Arc::new(Semaphore::new(WAITS)),
             calls: Arc::new(Semaphore::new(CALLS)),
         };
@@ -130,12 +132,46 @@ impl InitClient {
             return self.call(request, body, PROMPT).await;
         }
         let _slot = slot(&self.waits, wait + PROMPT).await?;
-        exchange(&self.socket, request, body, wait + PROMPT).await
+        self.exchange(request, body, wait + PROMPT).await
     }
 
     async fn call(&self, request: &Request, body: &[u8], limit: Duration) -> Result<(Answer, Vec<u8>), Error> {
         let _slot = slot(&self.calls, limit).await?;
-        exchange(&self.socket, request, body, limit).await
+        self.exchange(request, body, limit).await
+    }
+
+    async fn exchange(&self, request: &Request, body: &[u8], limit: Duration) -> Result<(Answer, Vec<u8>), Error> {
+        let front = wire::frame(&request.encode(), body.len())
+            .ok_or_else(|| Error::new(ErrorKind::TooLarge, "the request is larger than a session takes"))?;
+        let answer = tokio::time::timeout_at(Instant::now() + limit, self.talk(&front, body))
+            .await
+            .map_err(|_| Error::new(ErrorKind::Deadline, "the sandbox session did not answer in time"))??;
+        match answer {
+            (Answer::Refused(refusal), _) => Err(refused(refusal)),
+            other => Ok(other),
+        }
+    }
+
+    /// Given up in the middle, the connection goes; only one whose answer has been read is kept.
+    async fn talk(&self, front: &[u8], body: &[u8]) -> Result<(Answer, Vec<u8>), Error> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut stream) = kept {
+            match ask(&mut stream, front, body).await {
+                // The init has let it go, to make room or because it has ended. Every call can be repeated.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                answer => return self.keep(stream, answer),
+            }
+        }
+        let mut stream = dial(&self.socket).await?;
+        let answer = ask(&mut stream, front, body).await;
+        self.keep(stream, answer)
+    }
+
+    fn keep<T>(&self, stream: UnixStream, answer: Result<T, Error>) -> Result<T, Error> {
+        if answer.is_ok() {
+            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        }
+        answer
     }
 }
 
@@ -144,24 +180,10 @@ async fn slot(slots: &Semaphore, limit: Duration) -> Result<tokio::sync::Semapho
     timeout(limit, slots.acquire()).await.map_err(|_| busy())?.map_err(|_| busy())
 }
 
-async fn exchange(socket: &Path, request: &Request, body: &[u8], limit: Duration) -> Result<(Answer, Vec<u8>), Error> {
-    let head = request.encode();
-    let front = wire::frame(&head, body.len())
-        .ok_or_else(|| Error::new(ErrorKind::TooLarge, "the request is larger than a session takes"))?;
-    let until = Instant::now() + limit;
-    let talk = async {
-        let mut stream = dial(socket).await?;
-        stream.write_all(&front).await.map_err(broken)?;
-        stream.write_all(body).await.map_err(broken)?;
-        receive(&mut stream).await
-    };
-    let answer = tokio::time::timeout_at(until, talk)
-        .await
-        .map_err(|_| Error::new(ErrorKind::Deadline, "the sandbox session did not answer in time"))??;
-    match answer {
-        (Answer::Refused(refusal), _) => Err(refused(refusal)),
-        other => Ok(other),
-    }
+async fn ask(stream: &mut UnixStream, front: &[u8], body: &[u8]) -> Result<(Answer, Vec<u8>), Error> {
+    stream.write_all(front).await.map_err(broken)?;
+    stream.write_all(body).await.map_err(broken)?;
+    receive(stream).await
 }
 
 async fn dial(socket: &Path) -> Result<UnixStream, Error> {

@@ -9,6 +9,7 @@ use super::host::{Host, SYSTEM};
 use super::record::Folder;
 use crate::driver::{Network, SESSION_GID, SESSION_UID, SessionSpec, Work};
 use crate::env::{session_env, session_home, session_path};
+use crate::spec::NO_SPARE;
 
 /// Parts of `/etc` that programs need and that hold no secrets.
 const ETC: [&str; 34] = [
@@ -273,6 +274,9 @@ impl Words {
         self.number("--deadline-ms", spec.deadline.as_millis().max(0));
         if let Some(mem_mb) = spec.limits.mem_mb {
             self.number("--max-data", mem_mb.saturating_mul(MIB));
+        }
+        if !spec.has_room_for_a_spare() {
+            self.push(NO_SPARE);
         }
     }
 }

@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::Pid;
 
 use super::plain::{Plain, plain};
+use super::spare::{Channel, Spare};
 use super::supervise;
 use crate::wire::ExecRequest;
 
@@ -21,7 +22,7 @@ const PIPE_BYTES: usize = 256 * 1024;
 /// What every command of the session starts from.
 #[derive(Debug)]
 pub struct Base {
-    shell: CString,
+    pub shell: CString,
     shell_name: CString,
     env: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -36,25 +37,49 @@ pub struct Launched {
     pub status: OwnedFd,
 }
 
-/// All that the forked processes need, made before the fork.
-pub struct Plan {
-    pub shell: CString,
-    pub argv: Vec<CString>,
-    pub envp: Vec<CString>,
-    /// Instead of the shell, if that has nothing to do.
-    pub plain: Option<Plain>,
+/// A command, and what it starts with.
+#[derive(Debug)]
+pub struct Job<R> {
+    pub request: R,
     pub cwd: OwnedFd,
     pub stdin: OwnedFd,
+}
+
+/// Where the forked process has its command from.
+#[derive(Debug)]
+pub enum Source<'a> {
+    Known(Job<&'a ExecRequest>),
+    /// There was none yet.
+    Awaited(Channel),
+}
+
+/// All that the forked processes need, made before the fork.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub base: &'a Base,
+    pub source: Source<'a>,
     /// Both standard output and standard error.
     pub output: OwnedFd,
     pub status: OwnedFd,
     pub init: Pid,
 }
 
-impl Plan {
-    pub fn descriptors(&self) -> [RawFd; 4] {
-        [&self.cwd, &self.stdin, &self.output, &self.status].map(|fd| fd.as_raw_fd())
+impl Plan<'_> {
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let source = match &self.source {
+            Source::Known(job) => vec![job.cwd.as_raw_fd(), job.stdin.as_raw_fd()],
+            Source::Awaited(channel) => vec![channel.fd().as_raw_fd()],
+        };
+        [vec![self.output.as_raw_fd(), self.status.as_raw_fd()], source].concat()
     }
+}
+
+/// What the command's process becomes by the way of a shell, or without one.
+pub struct Program {
+    pub argv: Vec<CString>,
+    pub envp: Vec<CString>,
+    /// Instead of the shell, if that has nothing to do.
+    pub plain: Option<Plain>,
 }
 
 impl Base {
@@ -72,34 +97,15 @@ impl Base {
         Ok(Self { shell: CString::new(shell.as_os_str().as_bytes())?, shell_name: CString::new(name)?, env })
     }
 
-    pub fn launch(&self, request: &ExecRequest, stdin: &[u8], cwd: OwnedFd) -> io::Result<Launched> {
-        let (output, output_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Refused when the user has many pipes already; the default size works too.
-        fcntl_setpipe_size(&output, PIPE_BYTES).ok();
-        rustix::io::ioctl_fionbio(&output, true)?;
-        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&status, true)?;
+    pub fn program(&self, request: &ExecRequest) -> io::Result<Program> {
         let env = self.env(&request.env);
         let entry = |(name, value): &(&[u8], &[u8])| Ok(CString::new([*name, b"=", *value].concat())?);
-        let plan = Plan {
-            shell: self.shell.clone(),
+        Ok(Program {
             argv: self.argv(&request.command)?,
             envp: env.iter().map(entry).collect::<io::Result<_>>()?,
             // What another shell has built in is not known.
             plain: if self.shell_name.as_bytes() == b"bash" { plain(&request.command, &env) } else { None },
-            cwd,
-            stdin: input(stdin)?,
-            output: output_end,
-            status: status_end,
-            init: rustix::process::getpid(),
-        };
-        // SAFETY: this process has one thread, so the child may do whatever the parent might; it never
-        // returns from `supervise`, and so drops nothing that the parent still owns.
-        let supervisor = match unsafe { libc::fork() } {
-            0 => supervise::supervise(&plan),
-            pid => Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)?,
-        };
-        Ok(Launched { supervisor, output, status })
+        })
     }
 
     fn argv(&self, command: &[u8]) -> io::Result<Vec<CString>> {
@@ -116,6 +122,74 @@ impl Base {
         let overridden = |name: &[u8]| own.iter().any(|(other, _)| other == name);
         let base = self.env.iter().filter(|(name, _)| !overridden(name));
         base.chain(own).map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+    }
+}
+
+/// Starts commands, each below a supervisor of its own. Once there was a command, a supervisor with a process for
+/// the next one waits, so that it need not be forked while somebody waits for the command.
+#[derive(Debug)]
+pub struct Launcher {
+    base: Base,
+    keeps_spare: bool,
+    spare: Option<Spare>,
+}
+
+impl Launcher {
+    pub const fn new(base: Base, keeps_spare: bool) -> Self {
+        Self { base, keeps_spare, spare: None }
+    }
+
+    pub fn launch(&mut self, request: &ExecRequest, stdin: &[u8], cwd: OwnedFd) -> io::Result<Launched> {
+        let job = Job { request, cwd, stdin: input(stdin)? };
+        let launched = match self.give_spare(job) {
+            Ok(launched) => launched,
+            Err(job) => self.fork(Source::Known(job))?,
+        };
+        // The next one is forked while this one runs. Where it cannot be, the next command finds out.
+        if self.keeps_spare {
+            self.spare = self.fork_spare().ok();
+        }
+        Ok(launched)
+    }
+
+    fn give_spare<'a>(&mut self, job: Job<&'a ExecRequest>) -> Result<Launched, Job<&'a ExecRequest>> {
+        match self.spare.take() {
+            Some(spare) => spare.give(job),
+            None => Err(job),
+        }
+    }
+
+    fn fork_spare(&self) -> io::Result<Spare> {
+        let (ours, its) = Channel::pair()?;
+        Ok(Spare::new(self.fork(Source::Awaited(its))?, ours))
+    }
+
+    /// Who waits for a command that is yet to come.
+    pub fn spare(&self) -> Option<Pid> {
+        self.spare.as_ref().map(Spare::supervisor)
+    }
+
+    /// The supervisor that waited has ended.
+    pub fn forget_spare(&mut self) {
+        self.spare = None;
+    }
+
+    fn fork(&self, source: Source<'_>) -> io::Result<Launched> {
+        let (output, output_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Refused when the user has many pipes already; the default size works too.
+        fcntl_setpipe_size(&output, PIPE_BYTES).ok();
+        rustix::io::ioctl_fionbio(&output, true)?;
+        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(&status, true)?;
+        let init = rustix::process::getpid();
+        let plan = Plan { base: &self.base, source, output: output_end, status: status_end, init };
+        // SAFETY: this process has one thread, so the child may do whatever the parent might; it never
+        // returns from `supervise`, and so drops nothing that the parent still owns.
+        let supervisor = match unsafe { libc::fork() } {
+            0 => supervise::supervise(&plan),
+            pid => Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)?,
+        };
+        Ok(Launched { supervisor, output, status })
     }
 }
 

@@ -4,9 +4,10 @@ mod launch;
 mod output;
 mod plain;
 mod record;
+mod spare;
 mod supervise;
 mod table;
 
-pub use launch::Base;
+pub use launch::{Base, Launcher};
 pub use supervise::reap_all;
 pub use table::Execs;

@@ -122,11 +122,14 @@ pub fn plain(command: &[u8], env: &[(&[u8], &[u8])]) -> Option<Plain> {
     let words: Vec<&[u8]> =
         command.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty()).collect();
     let name = *words.first()?;
+    // By themselves a shell's do as the system's, and no other of that name counts.
+    let same = matches!(words[..], [b"true" | b"false"]);
     let own = std::str::from_utf8(name).map_or(true, |name| ITS_OWN.contains(&name));
-    if own || name.contains(&b'=') || env.iter().any(|(name, _)| is_heeded(name)) {
+    if (own && !same) || name.contains(&b'=') || env.iter().any(|(name, _)| is_heeded(name)) {
         return None;
     }
     let path = env.iter().find(|(name, _)| *name == b"PATH").map(|(_, value)| value.to_vec())?;
+    let path = if same { b"/usr/bin:/bin".to_vec() } else { path };
     let argv = words.iter().map(|word| CString::new(*word)).collect::<Result<_, _>>().ok()?;
     let kept = env.iter().copied().filter(|(name, _)| *name != b"_").chain([(b"SHLVL".as_slice(), b"0".as_slice())]);
     let entry = |(name, value): (&[u8], &[u8])| CString::new([name, b"=", value].concat());
@@ -193,6 +196,18 @@ mod tests {
     }
 
     #[test]
+    fn the_shells_own_true_is_the_systems() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("true");
+        std::fs::write(&other, "").unwrap();
+        std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let path = [folder.path().as_os_str().as_bytes(), b":/usr/bin"].concat();
+        let env: &[(&[u8], &[u8])] = &[(b"PATH", &path)];
+        assert_eq!(plain(b" true ", env).unwrap().find(), Some(PathBuf::from("/usr/bin/true")));
+        assert_eq!(plain(b"false", env).unwrap().find(), Some(PathBuf::from("/usr/bin/false")));
+    }
+
+    #[test]
     fn what_is_not_found_is_left_to_the_shell_to_say() {
         for line in ["no-such-program-anywhere", "/no/such/program", "/tmp", "./ls", "bin/ls"] {
             assert_eq!(plain(line.as_bytes(), ENV).unwrap().find(), None, "{line}");
@@ -228,7 +243,7 @@ mod tests {
             "A=b ls",
             "ls \u{e4}",
             "echo a",
-            "true",
+            "true a",
             "cd /",
             "exit 3",
             "time ls",

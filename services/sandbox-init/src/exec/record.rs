@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::launch::Launched;
 use super::output::{Flow, Output, discard};
-use super::supervise::{NEVER_STARTED, STATUS_BYTES, parse_status};
+use super::supervise::{NEVER_STARTED, WAITS, read_status};
 use crate::oom::OomWatch;
 use crate::tree;
 use crate::wire::Report;
@@ -163,25 +163,26 @@ impl Exec {
 
     /// The supervisor has a word on the command, or is gone.
     pub fn on_status(&mut self, null: &OwnedFd, allowance: u64, now: u64) {
-        let Some(status) = &self.status else { return };
-        let mut message = [0; STATUS_BYTES];
-        match rustix::io::read(status, &mut message) {
-            Ok(STATUS_BYTES) => {
-                let exit = parse_status(message);
-                if exit.0 == NEVER_STARTED {
+        while let Some(status) = &self.status {
+            match read_status(status) {
+                Ok(Some((WAITS, _))) | Err(Errno::INTR) => {}
+                Ok(Some((NEVER_STARTED, _))) => {
                     self.never_started = true;
                     return;
                 }
-                if self.exit.is_none() {
-                    self.exit = Some(exit);
+                Ok(Some(exit)) => {
+                    if self.exit.is_none() {
+                        self.exit = Some(exit);
+                    }
+                    if self.killing.is_none() && !self.ended() {
+                        self.settle(null, allowance, now);
+                    }
+                    return;
                 }
-                if self.killing.is_none() && !self.ended() {
-                    self.settle(null, allowance, now);
-                }
+                Err(Errno::AGAIN) => return,
+                // Its end is seen when it is waited for.
+                Ok(None) | Err(_) => self.status = None,
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            // Its end is seen when it is waited for.
-            _ => self.status = None,
         }
     }
 

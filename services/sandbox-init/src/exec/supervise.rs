@@ -7,28 +7,35 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
 
-use super::launch::{Plan, pointers};
+use super::launch::{Plan, Program, Source, pointers};
+use super::plain::Plain;
 use crate::signals::{Signals, reset_for_command};
+use crate::wire::ExecRequest;
 use crate::{confine, tree};
 
 /// How a command ended: the exit code and the signal, as two little-endian `i32`.
-pub const STATUS_BYTES: usize = 8;
+const STATUS_BYTES: usize = 8;
 /// In place of an exit code: there was no process for the command, which has done nothing.
 pub const NEVER_STARTED: i32 = i32::MIN;
+/// In place of an exit code: the process for the command is there, with its id in place of the signal. Said before the
+/// command is known.
+pub const WAITS: i32 = i32::MIN + 1;
 /// Between two tries to kill what is left after the init has died.
 const CLEARING: Duration = Duration::from_millis(10);
 
 /// The life of a supervisor. Runs in the forked process and never returns.
-pub fn supervise(plan: &Plan) -> ! {
+pub fn supervise(plan: &Plan<'_>) -> ! {
     setsid().ok();
     set_child_subreaper(Some(getpid())).ok();
     set_parent_process_death_signal(Some(Signal::TERM)).ok();
@@ -43,9 +50,11 @@ pub fn supervise(plan: &Plan) -> ! {
         tell(plan, NEVER_STARTED, 0);
         end(0);
     }
+    if matches!(plan.source, Source::Awaited(_)) {
+        tell(plan, WAITS, command);
+    }
     // The pipe is to end when the command's processes have closed it.
-    close(plan.output.as_raw_fd());
-    close(plan.stdin.as_raw_fd());
+    plan.descriptors().into_iter().filter(|fd| *fd != plan.status.as_raw_fd()).for_each(close);
     loop {
         reap(plan, command);
         if getppid() != Some(plan.init) {
@@ -60,21 +69,21 @@ pub fn supervise(plan: &Plan) -> ! {
 }
 
 /// Waits for all that have ended, and ends itself when there is nobody left to wait for.
-fn reap(plan: &Plan, command: i32) {
+fn reap(plan: &Plan<'_>, command: i32) {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == command => {
                 let signal = status.terminating_signal().unwrap_or(0);
                 tell(plan, status.exit_status().unwrap_or(128 + signal), signal);
             }
-            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return,
             Err(_) => end(0),
         }
     }
 }
 
-fn tell(plan: &Plan, code: i32, signal: i32) {
+fn tell(plan: &Plan<'_>, code: i32, signal: i32) {
     let mut message = [0; STATUS_BYTES];
     message[..4].copy_from_slice(&code.to_le_bytes());
     message[4..].copy_from_slice(&signal.to_le_bytes());
@@ -83,31 +92,50 @@ fn tell(plan: &Plan, code: i32, signal: i32) {
 }
 
 /// Turns this fork of the supervisor into the command.
-fn become_command(plan: &Plan) -> ! {
+fn become_command(plan: &Plan<'_>) -> ! {
     setsid().ok();
     reset_for_command();
-    confine::mark_for_oom();
-    let (argv, envp) = (pointers(&plan.argv), pointers(&plan.envp));
-    // SAFETY: the descriptors are open, the strings and the arrays that end with a null live until the
-    // process becomes another program, and nothing else runs in this one.
-    unsafe {
-        let ready = libc::fchdir(plan.cwd.as_raw_fd()) == 0
-            && libc::dup2(plan.stdin.as_raw_fd(), 0) >= 0
-            && libc::dup2(plan.output.as_raw_fd(), 1) >= 0
-            && libc::dup2(plan.output.as_raw_fd(), 2) >= 0;
-        if ready {
-            become_program(plan);
-            libc::execve(plan.shell.as_ptr(), argv.as_ptr(), envp.as_ptr());
-        }
+    match &plan.source {
+        Source::Known(job) => become_job(plan, job.request, &job.cwd, &job.stdin),
+        Source::Awaited(channel) => match channel.await_job() {
+            Some(job) => become_job(plan, &job.request, &job.cwd, &job.stdin),
+            None => end(0),
+        },
     }
-    let error = std::io::Error::last_os_error();
+}
+
+fn become_job(plan: &Plan<'_>, request: &ExecRequest, cwd: &OwnedFd, stdin: &OwnedFd) -> ! {
+    confine::mark_for_oom();
+    let error = match plan.base.program(request) {
+        Ok(program) => become_program(plan, &program, cwd, stdin),
+        Err(error) => error,
+    };
     say(plan.output.as_raw_fd(), &format!("the shell could not be started: {error}\n"));
     end(if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 })
 }
 
-/// Returns if the command needs a shell, or cannot be started without one, of which the shell says why.
-fn become_program(plan: &Plan) {
-    let Some(plain) = &plan.plain else { return };
+/// Returns why there is no program.
+fn become_program(plan: &Plan<'_>, program: &Program, cwd: &OwnedFd, stdin: &OwnedFd) -> io::Error {
+    let (argv, envp) = (pointers(&program.argv), pointers(&program.envp));
+    // SAFETY: the descriptors are open, the strings and the arrays that end with a null live until the
+    // process becomes another program, and nothing else runs in this one.
+    unsafe {
+        let ready = libc::fchdir(cwd.as_raw_fd()) == 0
+            && libc::dup2(stdin.as_raw_fd(), 0) >= 0
+            && libc::dup2(plan.output.as_raw_fd(), 1) >= 0
+            && libc::dup2(plan.output.as_raw_fd(), 2) >= 0;
+        if ready {
+            if let Some(plain) = &program.plain {
+                become_plain(plain);
+            }
+            libc::execve(plan.base.shell.as_ptr(), argv.as_ptr(), envp.as_ptr());
+        }
+    }
+    io::Error::last_os_error()
+}
+
+/// Returns if the command cannot be started without a shell, which says why.
+fn become_plain(plain: &Plain) {
     let Some(cwd) = std::env::current_dir().ok().filter(|cwd| cwd.is_absolute()) else { return };
     let Some(program) = plain.find() else { return };
     let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat());
@@ -129,7 +157,7 @@ fn become_program(plan: &Plan) {
 }
 
 /// Closes the init's own files: other execs' pipes must not be held open from here.
-fn keep_only(mut keep: [RawFd; 4]) {
+fn keep_only(mut keep: Vec<RawFd>) {
     keep.sort_unstable();
     let mut first = 3;
     for fd in keep {
@@ -171,10 +199,14 @@ fn end(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Reads a supervisor's word on how the command ended.
-pub fn parse_status(message: [u8; STATUS_BYTES]) -> (i32, i32) {
+/// Reads a supervisor's word on how the command ended; `None` when there will be none any more.
+pub fn read_status(status: &OwnedFd) -> Result<Option<(i32, i32)>, Errno> {
+    let mut message = [0; STATUS_BYTES];
+    if rustix::io::read(status, &mut message)? != STATUS_BYTES {
+        return Ok(None);
+    }
     let [a, b, c, d, e, f, g, h] = message;
-    (i32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))
+    Ok(Some((i32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]))))
 }
 
 /// Whether a supervisor ended because its tree was empty.
@@ -188,7 +220,7 @@ pub fn reap_all() -> Vec<(Pid, rustix::process::WaitStatus)> {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(child)) => reaped.push(child),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Ok(None) | Err(_) => return reaped,
         }
     }

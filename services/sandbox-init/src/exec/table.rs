@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::process::{Pid, WaitStatus, getpid};
 
-use super::launch::Base;
+use super::launch::Launcher;
 use super::record::Exec;
 use super::supervise::ended_well;
 use crate::files::Fence;
@@ -37,7 +37,7 @@ const STRAYS_AGAIN_MS: u64 = 20;
 
 #[derive(Debug)]
 pub struct Execs {
-    base: Base,
+    launcher: Launcher,
     oom: OomWatch,
     null: OwnedFd,
     all: BTreeMap<String, Exec>,
@@ -50,9 +50,9 @@ pub struct Execs {
 }
 
 impl Execs {
-    pub fn new(base: Base, oom: OomWatch, null: OwnedFd) -> Self {
+    pub fn new(launcher: Launcher, oom: OomWatch, null: OwnedFd) -> Self {
         let (ended, remembered, unstarted) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { base, oom, null, all: BTreeMap::new(), ended, remembered, unstarted, strays_at: None }
+        Self { launcher, oom, null, all: BTreeMap::new(), ended, remembered, unstarted, strays_at: None }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Exec)> {
@@ -99,7 +99,7 @@ impl Execs {
             return Err(Refusal::new(RefusalKind::Busy, message));
         }
         let cwd = fence.folder(request.cwd.as_deref())?;
-        let launched = self.base.launch(request, stdin, cwd).map_err(|error| no_process(&error))?;
+        let launched = self.launcher.launch(request, stdin, cwd).map_err(|error| no_process(&error))?;
         let cap = request.keep.min(MAX_BODY as u64);
         let timeout_ms = request.timeout_ms.min(MAX_TIMEOUT_MS);
         let mut exec = Exec::new(launched, fingerprint, cap, timeout_ms, self.oom, now);
@@ -142,6 +142,12 @@ impl Execs {
 
     /// A child of the init has ended: a supervisor, or a process that had lost its own.
     pub fn on_reaped(&mut self, pid: Pid, status: WaitStatus, now: u64) {
+        if self.launcher.spare() == Some(pid) {
+            self.launcher.forget_spare();
+            // Its process ends when it hears nothing; whatever became of it goes with the others.
+            self.strays_at = Some(now);
+            return;
+        }
         let Some(id) = self.all.iter().find(|(_, exec)| exec.supervisor() == Some(pid)).map(|(id, _)| id.clone())
         else {
             return;
@@ -171,9 +177,9 @@ impl Execs {
 
     /// Kills what has lost its supervisor: nobody could say any more whose it is.
     fn clear_strays(&mut self, now: u64) {
-        let spare: BTreeSet<i32> =
-            self.all.values().filter_map(Exec::supervisor).map(|pid| pid.as_raw_nonzero().get()).collect();
-        if tree::kill_below(&[getpid().as_raw_nonzero().get()], &spare) > 0 {
+        let supervisors = self.all.values().filter_map(Exec::supervisor).chain(self.launcher.spare());
+        let spared: BTreeSet<i32> = supervisors.map(|pid| pid.as_raw_nonzero().get()).collect();
+        if tree::kill_below(&[getpid().as_raw_nonzero().get()], &spared) > 0 {
             self.strays_at = Some(now.saturating_add(STRAYS_AGAIN_MS));
             return;
         }

@@ -87,6 +87,15 @@ impl Request {
 }
 
 impl ExecRequest {
+    /// Alone, for a process that is to carry it out.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.encode(Encoder::default()).finish()
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        Self::decode(&mut Decoder::new(bytes))
+    }
+
     fn encode(&self, out: Encoder) -> Encoder {
         let count = u32::try_from(self.env.len()).unwrap_or(u32::MAX);
         let out = out.bytes(self.id.as_bytes()).bytes(&self.command).option(self.cwd.as_deref()).u32(count);
