@@ -48,12 +48,13 @@ pub fn make_home() {
     }
 }
 
-/// Called in the process that is about to become a command.
+/// Called in the process that is to become a command.
 pub fn mark_for_oom() {
-    // The files of a process that cannot be dumped belong to root. What this one could give away are
-    // the command and its environment, which the command itself shows anyway.
+    // The files of a process that cannot be dumped belong to root. Until it cannot be again, and while nobody waits
+    // for it, code of the same user may see in it what it may see of the command before.
     if set_dumpable_behavior(DumpableBehavior::Dumpable).is_ok() {
         fs::write("/proc/self/oom_score_adj", COMMAND_OOM_SCORE).ok();
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     }
 }
 

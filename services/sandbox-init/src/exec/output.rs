@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::pipe::{SpliceFlags, splice};
@@ -84,9 +85,9 @@ impl Output {
     }
 
     fn keep(&mut self, pipe: &OwnedFd, left: usize, room: u64, allowance: &mut u64) -> Result<usize, Errno> {
-        let mut chunk = [0_u8; CHUNK];
-        let want = left.min(CHUNK);
-        let read = rustix::io::read(pipe, &mut chunk[..want])?;
+        // On the heap and not filled: what a fork has to copy later is what was written to.
+        let mut chunk = Vec::with_capacity(left.min(CHUNK));
+        let read = rustix::io::read(pipe, spare_capacity(&mut chunk))?;
         let keep = usize::try_from(room).unwrap_or(usize::MAX).min(read);
         if self.store(&chunk[..keep]) {
             *allowance = allowance.saturating_sub(keep as u64);
@@ -116,8 +117,8 @@ impl Output {
 pub fn discard(pipe: &OwnedFd, null: &OwnedFd, most: usize) -> Result<usize, Errno> {
     match splice(pipe.as_fd(), None, null.as_fd(), None, most, SpliceFlags::NONBLOCK) {
         Err(Errno::INVAL | Errno::NOSYS) => {
-            let mut chunk = [0_u8; CHUNK];
-            rustix::io::read(pipe, &mut chunk[..most.min(CHUNK)])
+            let mut chunk = Vec::with_capacity(most.min(CHUNK));
+            rustix::io::read(pipe, spare_capacity(&mut chunk))
         }
         other => other,
     }

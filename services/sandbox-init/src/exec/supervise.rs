@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, getppid, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
 };
+use rustix::thread::sched_yield;
 
 use super::launch::{Plan, Program, Source, pointers};
 use super::plain::Plain;
@@ -78,7 +79,11 @@ fn reap(plan: &Plan<'_>, command: i32) {
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return,
-            Err(_) => end(0),
+            Err(_) => {
+                // Whoever waits for the word just given goes first: to end takes longer than to be told.
+                sched_yield();
+                end(0)
+            }
         }
     }
 }
@@ -95,6 +100,7 @@ fn tell(plan: &Plan<'_>, code: i32, signal: i32) {
 fn become_command(plan: &Plan<'_>) -> ! {
     setsid().ok();
     reset_for_command();
+    confine::mark_for_oom();
     match &plan.source {
         Source::Known(job) => become_job(plan, job.request, &job.cwd, &job.stdin),
         Source::Awaited(channel) => match channel.await_job() {
@@ -105,7 +111,6 @@ fn become_command(plan: &Plan<'_>) -> ! {
 }
 
 fn become_job(plan: &Plan<'_>, request: &ExecRequest, cwd: &OwnedFd, stdin: &OwnedFd) -> ! {
-    confine::mark_for_oom();
     let error = match plan.base.program(request) {
         Ok(program) => become_program(plan, &program, cwd, stdin),
         Err(error) => error,
