@@ -1,26 +1,35 @@
 //! How often the kernel has killed for want of memory in the session's control group.
 
-use std::fs;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 /// Version 2, then version 1, as they are mounted in a container.
 const COUNTERS: [&str; 2] = ["/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"];
 
+/// Bytes of such a file.
+const MAX_BYTES: usize = 1024;
+
 /// `None` when it cannot be known, or when the control group is not the session's own.
-#[derive(Debug, Clone, Copy)]
-pub struct OomWatch(Option<&'static str>);
+#[derive(Debug, Clone)]
+pub struct OomWatch(Option<Arc<File>>);
 
 impl OomWatch {
     pub fn new(own_group: bool) -> Self {
-        Self(COUNTERS.into_iter().find(|path| own_group && count(path).is_some()))
+        let mut files = COUNTERS.into_iter().filter_map(|path| File::open(path).ok());
+        Self(files.find(|file| own_group && count(file).is_some()).map(Arc::new))
     }
 
-    pub fn kills(self) -> u64 {
-        self.0.and_then(count).unwrap_or(0)
+    pub fn kills(&self) -> u64 {
+        self.0.as_deref().and_then(count).unwrap_or(0)
     }
 }
 
-fn count(path: &str) -> Option<u64> {
-    parse(&fs::read_to_string(path).ok()?)
+/// What it says now: the kernel writes it anew for each look at its start.
+fn count(file: &File) -> Option<u64> {
+    let mut text = [0; MAX_BYTES];
+    let read = file.read_at(&mut text, 0).ok()?;
+    parse(std::str::from_utf8(text.get(..read)?).ok()?)
 }
 
 fn parse(text: &str) -> Option<u64> {

@@ -62,7 +62,7 @@ pub struct Options {
     pub cut_network: bool,
     /// Whether the control group at `/sys/fs/cgroup` is the session's own, so that its OOM kills count.
     pub watch_oom: bool,
-    /// Whether two processes wait for the next command, so that it starts at once.
+    /// Whether processes wait for the next command, so that it starts at once.
     pub spare: bool,
 }
 

@@ -37,6 +37,7 @@ enum Source {
     Listener,
     Signals,
     Peer(u64),
+    Maker,
     Output(String),
     Status(String),
 }
@@ -122,6 +123,10 @@ impl Session {
             sources.push(Source::Peer(*id));
             fds.push(PollFd::new(peer.stream(), peer.interest()));
         }
+        if let Some(line) = self.execs.maker() {
+            sources.push(Source::Maker);
+            fds.push(PollFd::new(line, PollFlags::IN));
+        }
         for (id, exec) in self.execs.iter() {
             if let Some(pipe) = exec.pipe() {
                 sources.push(Source::Output(id.to_owned()));
@@ -172,6 +177,7 @@ impl Session {
                 }
             }
             Source::Peer(id) => self.on_peer(id, flags, now),
+            Source::Maker => self.execs.on_made(),
             Source::Output(id) => self.execs.on_output(&id),
             Source::Status(id) => self.execs.on_status(&id, now),
         }

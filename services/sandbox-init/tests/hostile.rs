@@ -88,21 +88,28 @@ fn a_command_that_kills_or_stops_its_supervisor_still_ends_with_all_its_tree() {
     }
 }
 
-/// A supervisor and a process below it wait for the next command, where code of the same user can reach them.
+/// Three processes wait for the next command, where code of the same user can reach them: its supervisor, what is to
+/// become it, and who makes more of them.
 #[test]
 fn what_waits_for_a_command_may_be_killed_or_stopped() {
     let init = Init::start();
+    // Whoever is missing is made anew at the next command.
+    let commands = std::cell::Cell::new(0);
     let waiting = || {
         let mut found = Vec::new();
-        eventually("two wait", || {
+        eventually("three wait", || {
             found = init.running("hearth-sandbox-init");
-            found.len() == 2
+            if found.len() != 3 {
+                commands.set(commands.get() + 1);
+                init.sh(&format!("more-{}", commands.get()), "true");
+            }
+            found.len() == 3
         });
         found
     };
     assert_eq!(init.sh("first", "echo ok").1, "ok\n");
     for (round, signal) in [Signal::KILL, Signal::STOP, Signal::TERM].into_iter().enumerate() {
-        for hit in [&[0][..], &[1], &[0, 1], &[1, 0]] {
+        for hit in [&[0][..], &[1], &[2], &[0, 1], &[1, 2], &[0, 1, 2], &[2, 1, 0]] {
             let waiting = waiting();
             for index in hit {
                 // The first may have taken the other along.

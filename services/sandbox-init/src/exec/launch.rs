@@ -11,6 +11,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, access, memfd_create, open};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::Pid;
 
+use super::maker::{Made, Maker};
 use super::plain::{Plain, plain};
 use super::spare::{Channel, Spare};
 use super::supervise;
@@ -132,23 +133,22 @@ pub struct Launcher {
     base: Base,
     keeps_spare: bool,
     spare: Option<Spare>,
+    maker: Option<Maker>,
 }
 
 impl Launcher {
     pub const fn new(base: Base, keeps_spare: bool) -> Self {
-        Self { base, keeps_spare, spare: None }
+        Self { base, keeps_spare, spare: None, maker: None }
     }
 
     pub fn launch(&mut self, request: &ExecRequest, stdin: &[u8], cwd: OwnedFd) -> io::Result<Launched> {
         let job = Job { request, cwd, stdin: input(stdin)? };
+        self.take_made();
         let launched = match self.give_spare(job) {
             Ok(launched) => launched,
             Err(job) => self.fork(Source::Known(job))?,
         };
-        // The next one is forked while this one runs. Where it cannot be, the next command finds out.
-        if self.keeps_spare {
-            self.spare = self.fork_spare().ok();
-        }
+        self.ask_for_spare();
         Ok(launched)
     }
 
@@ -159,38 +159,74 @@ impl Launcher {
         }
     }
 
-    fn fork_spare(&self) -> io::Result<Spare> {
-        let (ours, its) = Channel::pair()?;
-        Ok(Spare::new(self.fork(Source::Awaited(its))?, ours))
+    /// Where none can be made, the next command is forked for.
+    fn ask_for_spare(&mut self) {
+        if !self.keeps_spare || self.spare.is_some() {
+            return;
+        }
+        if self.maker.is_none() {
+            self.maker = Maker::start(&self.base).ok();
+        }
+        if self.maker.as_mut().is_some_and(|maker| !maker.ask()) {
+            self.maker = None;
+        }
     }
 
-    /// Who waits for a command that is yet to come.
-    pub fn spare(&self) -> Option<Pid> {
-        self.spare.as_ref().map(Spare::supervisor)
+    /// What the maker is heard by, while it is making one.
+    pub fn line(&self) -> Option<&OwnedFd> {
+        self.maker.as_ref().filter(|maker| maker.asked()).map(Maker::line)
     }
 
-    /// The supervisor that waited has ended.
-    pub fn forget_spare(&mut self) {
-        self.spare = None;
+    /// Takes what the maker has made, if anything.
+    pub fn take_made(&mut self) {
+        match self.maker.as_mut().map(Maker::take) {
+            Some(Made::Spare(spare)) => self.spare = Some(spare),
+            Some(Made::Gone) => self.maker = None,
+            Some(Made::Nothing) | None => {}
+        }
+    }
+
+    /// Who waits for a command that is yet to come, and who makes the next.
+    pub fn own(&self) -> impl Iterator<Item = Pid> {
+        self.spare.as_ref().map(Spare::supervisor).into_iter().chain(self.maker.as_ref().map(Maker::process))
+    }
+
+    /// One of them has ended; whether it was one.
+    pub fn forget(&mut self, process: Pid) -> bool {
+        let spare = self.spare.take_if(|spare| spare.supervisor() == process).is_some();
+        self.maker.take_if(|maker| maker.process() == process).is_some() || spare
     }
 
     fn fork(&self, source: Source<'_>) -> io::Result<Launched> {
-        let (output, output_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        // Refused when the user has many pipes already; the default size works too.
-        fcntl_setpipe_size(&output, PIPE_BYTES).ok();
-        rustix::io::ioctl_fionbio(&output, true)?;
-        let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&status, true)?;
         let init = rustix::process::getpid();
-        let plan = Plan { base: &self.base, source, output: output_end, status: status_end, init };
-        // SAFETY: this process has one thread, so the child may do whatever the parent might; it never
-        // returns from `supervise`, and so drops nothing that the parent still owns.
-        let supervisor = match unsafe { libc::fork() } {
-            0 => supervise::supervise(&plan),
-            pid => Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)?,
-        };
-        Ok(Launched { supervisor, output, status })
+        start_supervisor(&self.base, source, init, |plan| {
+            // SAFETY: this process has one thread, so the child may do whatever the parent might; it never
+            // returns from `supervise`, and so drops nothing that the parent still owns.
+            match unsafe { libc::fork() } {
+                0 => supervise::supervise(plan),
+                pid => pid,
+            }
+        })
     }
+}
+
+/// Starts a supervisor by this way of forking, which gives the id of the fork.
+pub fn start_supervisor(
+    base: &Base,
+    source: Source<'_>,
+    init: Pid,
+    fork: impl FnOnce(&Plan<'_>) -> i32,
+) -> io::Result<Launched> {
+    let (output, output_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    // Refused when the user has many pipes already; the default size works too.
+    fcntl_setpipe_size(&output, PIPE_BYTES).ok();
+    rustix::io::ioctl_fionbio(&output, true)?;
+    let (status, status_end) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&status, true)?;
+    let plan = Plan { base, source, output: output_end, status: status_end, init };
+    let pid = fork(&plan);
+    let supervisor = Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)?;
+    Ok(Launched { supervisor, output, status })
 }
 
 /// `PATH` first: some systems have their shell nowhere else.

@@ -1,6 +1,7 @@
 //! Commands: their life, their trees, and how long their results are kept.
 
 mod launch;
+mod maker;
 mod output;
 mod plain;
 mod record;

@@ -82,8 +82,8 @@ impl Exec {
             timed_out: false,
             killed: false,
             bereft: false,
-            oom,
             oom_before: oom.kills(),
+            oom,
             alone: true,
             never_started: false,
         }

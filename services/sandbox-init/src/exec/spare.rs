@@ -33,6 +33,10 @@ impl Channel {
         &self.0
     }
 
+    pub fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
     /// The waiting side. `None` when nothing will come.
     pub fn await_job(&self) -> Option<Job<ExecRequest>> {
         let mut bytes = vec![0; MAX_HANDED];
@@ -65,6 +69,12 @@ impl Channel {
         bytes.len() <= MAX_HANDED
             && control.push(SendAncillaryMessage::ScmRights(&files))
             && sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags).is_ok_and(|sent| sent == bytes.len())
+    }
+}
+
+impl From<OwnedFd> for Channel {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
     }
 }
 

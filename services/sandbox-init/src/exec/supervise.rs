@@ -162,7 +162,7 @@ fn become_plain(plain: &Plain) {
 }
 
 /// Closes the init's own files: other execs' pipes must not be held open from here.
-fn keep_only(mut keep: Vec<RawFd>) {
+pub fn keep_only(mut keep: Vec<RawFd>) {
     keep.sort_unstable();
     let mut first = 3;
     for fd in keep {
@@ -199,7 +199,7 @@ fn say(fd: RawFd, text: &str) {
 }
 
 /// Without running anything that the init registered for its own end.
-fn end(code: i32) -> ! {
+pub fn end(code: i32) -> ! {
     // SAFETY: `_exit` takes a number and does not return.
     unsafe { libc::_exit(code) }
 }

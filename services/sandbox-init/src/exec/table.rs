@@ -102,7 +102,7 @@ impl Execs {
         let launched = self.launcher.launch(request, stdin, cwd).map_err(|error| no_process(&error))?;
         let cap = request.keep.min(MAX_BODY as u64);
         let timeout_ms = request.timeout_ms.min(MAX_TIMEOUT_MS);
-        let mut exec = Exec::new(launched, fingerprint, cap, timeout_ms, self.oom, now);
+        let mut exec = Exec::new(launched, fingerprint, cap, timeout_ms, self.oom.clone(), now);
         for other in self.all.values_mut().filter(|other| !other.ended()) {
             other.accompany();
             exec.accompany();
@@ -132,6 +132,15 @@ impl Execs {
         Ok(())
     }
 
+    /// What the maker of supervisors is heard by.
+    pub fn maker(&self) -> Option<&OwnedFd> {
+        self.launcher.line()
+    }
+
+    pub fn on_made(&mut self) {
+        self.launcher.take_made();
+    }
+
     pub fn on_output(&mut self, id: &str) {
         self.with(id, |exec, null, allowance| exec.on_output(null, allowance));
     }
@@ -142,9 +151,8 @@ impl Execs {
 
     /// A child of the init has ended: a supervisor, or a process that had lost its own.
     pub fn on_reaped(&mut self, pid: Pid, status: WaitStatus, now: u64) {
-        if self.launcher.spare() == Some(pid) {
-            self.launcher.forget_spare();
-            // Its process ends when it hears nothing; whatever became of it goes with the others.
+        if self.launcher.forget(pid) {
+            // What waited below it ends when it hears nothing; whatever became of it goes with the others.
             self.strays_at = Some(now);
             return;
         }
@@ -177,7 +185,7 @@ impl Execs {
 
     /// Kills what has lost its supervisor: nobody could say any more whose it is.
     fn clear_strays(&mut self, now: u64) {
-        let supervisors = self.all.values().filter_map(Exec::supervisor).chain(self.launcher.spare());
+        let supervisors = self.all.values().filter_map(Exec::supervisor).chain(self.launcher.own());
         let spared: BTreeSet<i32> = supervisors.map(|pid| pid.as_raw_nonzero().get()).collect();
         if tree::kill_below(&[getpid().as_raw_nonzero().get()], &spared) > 0 {
             self.strays_at = Some(now.saturating_add(STRAYS_AGAIN_MS));
