@@ -25,11 +25,14 @@ impl ToSql for Position {
 /// The position of a log's last frame, and the id of the append that wrote it.
 pub(super) type End<'a> = (Position, &'a str);
 
+/// Where a log ends.
+pub(super) const FIND_END: &str = "SELECT id, last, last_append_id, has_head FROM ends WHERE key = ?1";
+
 /// Appends inside the caller's transaction. The outer error spoils the transaction; the inner one
 /// comes before anything was written and leaves it as it was.
 pub(super) fn append(connection: &Connection, draft: &Draft) -> rusqlite::Result<Result<Position, Error>> {
     let log = connection
-        .prepare_cached("SELECT id, last, last_append_id, has_head FROM ends WHERE key = ?1")?
+        .prepare_cached(FIND_END)?
         .query_row([&draft.key], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, Position>(1)?, row.get::<_, String>(2)?, row.get::<_, bool>(3)?))
         })

@@ -17,28 +17,31 @@ pub(super) const SETTLED_AT_ONCE: usize = 256;
 const COLUMNS: &str = "run_id, tenant, subject, agent, state, root_run_id, parent_run_id, session_id, resident, \
                        created_at, wake, due_at, checksum, body";
 
+const BODY: &str = "UPDATE heads SET checksum = ?15, body = ?16, last = ?17, last_append_id = ?18 WHERE log = ?1 \
+    AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND state = ?6 AND live = ?7 \
+    AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12 \
+    AND wake = ?13 AND due_at IS ?14";
+const STATE: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, last = ?17, \
+    last_append_id = ?18 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 \
+    AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 \
+    AND created_at = ?12 AND (?14 IS NULL OR look_at <= ?14)";
+const SOONER: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, \
+    last = ?17, last_append_id = ?18, look_at = ?14 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 \
+    AND subject = ?4 AND agent = ?5 AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 \
+    AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
+const ROW: &str = "INSERT OR REPLACE INTO heads (log, run_id, tenant, subject, agent, state, live, root_run_id, \
+    parent_run_id, session_id, resident, created_at, wake, due_at, checksum, body, last, last_append_id, look_at) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?14)";
+/// The narrowest first.
+const PUTS: [&str; 4] = [BODY, STATE, SOONER, ROW];
+
 /// Writes the row, with the end of its log where that stands in it. SQLite rewrites the indexes of every
 /// column that an UPDATE names, changed or not. Most frames change the state and what goes with it, some
 /// the body alone, some make it due sooner or end the run, and none change the rest, so the narrow ones
 /// are tried first.
 pub(super) fn put(connection: &Connection, log: i64, draft: &HeadDraft, end: Option<End<'_>>) -> rusqlite::Result<()> {
-    const BODY: &str = "UPDATE heads SET checksum = ?15, body = ?16, last = ?17, last_append_id = ?18 WHERE log = ?1 \
-        AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 AND state = ?6 AND live = ?7 \
-        AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 AND created_at = ?12 \
-        AND wake = ?13 AND due_at IS ?14";
-    const STATE: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, last = ?17, \
-        last_append_id = ?18 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 AND subject = ?4 AND agent = ?5 \
-        AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 AND session_id = ?10 AND resident = ?11 \
-        AND created_at = ?12 AND (?14 IS NULL OR look_at <= ?14)";
-    const SOONER: &str = "UPDATE heads SET state = ?6, wake = ?13, due_at = ?14, checksum = ?15, body = ?16, \
-        last = ?17, last_append_id = ?18, look_at = ?14 WHERE log = ?1 AND run_id = ?2 AND tenant = ?3 \
-        AND subject = ?4 AND agent = ?5 AND live = ?7 AND root_run_id = ?8 AND parent_run_id IS ?9 \
-        AND session_id = ?10 AND resident = ?11 AND created_at = ?12";
-    const ROW: &str = "INSERT OR REPLACE INTO heads (log, run_id, tenant, subject, agent, state, live, root_run_id, \
-        parent_run_id, session_id, resident, created_at, wake, due_at, checksum, body, last, last_append_id, look_at) \
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?14)";
     let head = &draft.head;
-    for statement in [BODY, STATE, SOONER, ROW] {
+    for statement in PUTS {
         let rows = connection.prepare_cached(statement)?.execute(params![
             log,
             head.run_id.as_str(),
@@ -273,10 +276,47 @@ pub(super) fn for_each(
 
 /// How SQLite would find the page, in its own words; without a query that of the runs that wake.
 #[cfg(test)]
-pub(crate) fn page_plan(connection: &Connection, query: Option<&HeadQuery>) -> rusqlite::Result<String> {
+pub(crate) fn page_plan(file: &std::path::Path, query: Option<&HeadQuery>) -> rusqlite::Result<String> {
+    let connection = super::schema::open_for_reading(&super::SqliteOptions::at(file)).unwrap();
     let waking = || (WAKING_AFTER.to_owned(), ["t", "5", "run_y", "9"].map(|text| SqlValue::Text(text.into())).into());
     let (statement, values) = query.map_or_else(waking, page_statement);
     let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}"))?;
     let lines = explain.query_map(params_from_iter(&values), |row| row.get::<_, String>(3))?;
     Ok(lines.collect::<rusqlite::Result<Vec<_>>>()?.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::sqlite::draft::Draft;
+    use crate::sqlite::{SqliteOptions, frames, schema};
+    use crate::{Append, LogKey, Position};
+
+    #[test]
+    fn statements_are_planned_once_whatever_is_bound_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let connection = schema::open_for_writing(&SqliteOptions::at(folder.path().join("journal.db"))).unwrap();
+        for n in 0..20 {
+            let head = RunHead {
+                wake: n % 2 == 0,
+                due_at: (n % 3 == 0).then(|| Timestamp::from_millis(1_000 - n)),
+                ..crate::conformance::head("x", 1)
+            };
+            let append = Append {
+                key: LogKey::Run(head.run_id.clone()),
+                expected: Position(n.try_into().unwrap()),
+                append_id: n.to_string(),
+                frame: "a frame".into(),
+                head: Some(head),
+                floor: Position(0),
+            };
+            frames::append(&connection, &Draft::of(append)).unwrap().unwrap();
+        }
+        let statements = PUTS.into_iter().chain([frames::FIND_END]);
+        let planned_anew = statements
+            .map(|statement| connection.prepare_cached(statement).unwrap().get_status(StatementStatus::RePrepare));
+        assert_eq!(planned_anew.collect::<Vec<_>>(), [0; 5]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The file's form: its tables, their version, and how connections are set up.
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{SqliteOptions, failure};
@@ -154,6 +155,8 @@ fn connect(options: &SqliteOptions) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(&options.path, flags)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(64);
+    // Else a statement with a partial index in sight is planned anew for each value that is bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     Ok(connection)

@@ -26,7 +26,7 @@ fn single_filters() -> Vec<HeadQuery> {
 }
 
 fn plan(file: &Path, query: Option<&HeadQuery>) -> String {
-    page_plan(&rusqlite::Connection::open(file).unwrap(), query).unwrap()
+    page_plan(file, query).unwrap()
 }
 
 /// A page is one walk along an index in the list's order: nothing is sorted, and no table is scanned.
