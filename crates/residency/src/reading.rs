@@ -22,8 +22,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How long another replica's question waits for the end of a turn.
 pub(crate) const SOON: Duration = Duration::from_millis(100);
 /// How often who waits for an activation here makes sure that it is the newest. One that was
-/// superseded may never hear of it, and could be waited for without end.
-const RECHECK: Duration = Duration::from_secs(30);
+/// superseded may never hear of it, and could be waited for without end. It stays in memory for so long.
+const RECHECK: Duration = Duration::from_secs(10);
 
 impl Residents {
     /// The run's state and, where it is active here, the live text of its step. Activates nothing.
