@@ -53,8 +53,10 @@ impl Hearth {
             idle_ttl: None,
         };
         let spec = self.root_spec(caller, Self::new_run_id(key.as_ref()), agent, wishes);
-        if let Some(session_id) = session_id {
-            self.join_session(caller, &session_id, &spec).await?;
+        if let Some(session_id) = session_id
+            && let Some(begun) = self.join_session(caller, &session_id, &spec).await?
+        {
+            return Ok(begun);
         }
         self.begin(spec, prompt).await
     }

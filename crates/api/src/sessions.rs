@@ -48,28 +48,34 @@ impl Hearth {
         }
     }
 
-    /// Makes `spec`'s run the newest of the session. Refused while another run of it is live.
+    /// Makes `spec`'s run the newest of the session, unless the caller's key did something in it before: then that.
+    /// Refused while another run of it is live.
     pub(crate) async fn join_session(
         &self,
         caller: &Caller,
         session_id: &SessionId,
         spec: &RunSpec,
-    ) -> Result<(), Fault> {
+    ) -> Result<Option<Begun>, Fault> {
         for _ in 0..JOIN_TRIES {
             let members = members(&*self.deps.journal, &spec.tenant, session_id).await?;
             if members.runs.last() == Some(&spec.run_id) {
-                return Ok(());
+                return Ok(None);
             }
             match (members.runs.last(), &members.carried) {
                 (Some(last), _) => self.refuse_if_live(caller, last, members.last_key, spec).await?,
                 (None, Some(carried)) => self.check_access(caller, &Identity::of(&carried.spec)).await?,
                 (None, None) => {}
             }
+            // A call with the same key may have reached the last run before that ended. It takes nothing more now, and if
+            // another one has joined since, this one does not.
+            if let Some(begun) = self.message_before(caller, &members.runs).await? {
+                return Ok(Some(begun));
+            }
             let entry = Entry::Joined(Joined { v: 1, run_id: spec.run_id.clone(), key: spec.key.clone() });
             let append_id = format!("join.{}", spec.run_id);
             let log = (&spec.tenant, session_id);
             if self.append_to_session(log, members.position, append_id, &entry).await?.is_ok() {
-                return Ok(());
+                return Ok(None);
             }
         }
         Err(Fault::new(FaultCode::Conflict, "others join this session at the same time; try again"))
@@ -173,7 +179,13 @@ impl Hearth {
             return Ok(Some(begun));
         }
         for run_id in members.iter().rev().take(4) {
-            let Ok((run, _)) = self.residents().look(run_id).await else { continue };
+            let run = match self.residents().look(run_id).await {
+                Ok((run, _)) => run,
+                // It joined and has not begun.
+                Err(Error::NotFound) => continue,
+                // Of a run that cannot be read it is not known what the key did.
+                Err(error) => return Err(error.into()),
+            };
             if let Some(record) = run.keys.get(&key.id) {
                 if record.digest != key.digest {
                     return Err(Error::Taken.into());
@@ -217,8 +229,10 @@ impl Hearth {
             }
             (None, None) => return Err(Fault::not_found()),
         };
-        self.join_session(caller, &found.session_id, &spec).await?;
-        self.begin(spec, request.prompt).await
+        match self.join_session(caller, &found.session_id, &spec).await? {
+            Some(begun) => Ok(begun),
+            None => self.begin(spec, request.prompt).await,
+        }
     }
 
     async fn next_spec(
