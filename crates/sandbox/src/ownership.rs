@@ -1,14 +1,14 @@
 //! Whose a workspace is. One that another driver, or another kind of session, has used belongs to the
 //! user of that; it is handed over as a whole when the first session of the new kind starts.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, Uid, chownat, open, openat};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, chownat, open, openat};
 use rustix::io::Errno;
 
 use crate::{Error, ErrorKind};
@@ -26,8 +26,9 @@ pub async fn hand_all_over(folders: Vec<PathBuf>, uid: u32, gid: u32) -> Result<
 }
 
 /// Gives `folder` and all in it to a user, unless it and what is directly in it are that user's already: a session's
-/// code cannot make files of others. Links are given, never followed: every step is from a descriptor of the
-/// folder before. Does nothing where this process may not give files away.
+/// code cannot make files of others. Symbolic links are given, never followed: every step is from a descriptor of the
+/// folder before. A file with a name outside of the folder stays whose it is: a kernel that lets anybody link to any
+/// file would make this a way to own them. Does nothing where this process may not give files away.
 fn hand_over(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -36,11 +37,32 @@ fn hand_over(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
     if rustix::fs::fstat(&root)?.st_uid == uid && all_of(root.as_fd(), uid)? {
         return Ok(());
     }
-    let owner = (Uid::from_raw(uid), Gid::from_raw(gid));
-    below(root.as_fd(), owner, 0)?;
+    let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    let mut names: HashMap<(u64, u64), u64> = HashMap::new();
+    below(root.as_fd(), 0, &mut |_, found| {
+        if has_more_names(found) {
+            *names.entry((found.st_dev, found.st_ino)).or_default() += 1;
+        }
+        Ok(())
+    })?;
+    below(root.as_fd(), 0, &mut |file, found| {
+        let inside = names.get(&(found.st_dev, found.st_ino)).copied().unwrap_or(0);
+        if !has_more_names(found) || found.st_nlink <= inside {
+            chownat(file, c"", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
+        }
+        Ok(())
+    })?;
     // Last, so that one that broke off half-way is taken up again.
-    rustix::fs::fchown(&root, Some(owner.0), Some(owner.1))?;
+    rustix::fs::fchown(&root, owner.0, owner.1)?;
     Ok(())
+}
+
+fn has_more_names(found: &Stat) -> bool {
+    !is_folder(found) && found.st_nlink > 1
+}
+
+fn is_folder(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode).is_dir()
 }
 
 fn all_of(folder: BorrowedFd<'_>, uid: u32) -> io::Result<bool> {
@@ -59,7 +81,12 @@ fn all_of(folder: BorrowedFd<'_>, uid: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-fn below(folder: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
+/// Visits all below the folder by a descriptor of each, what is in a folder before the folder.
+fn below(
+    folder: BorrowedFd<'_>,
+    depth: usize,
+    visit: &mut impl FnMut(BorrowedFd<'_>, &Stat) -> io::Result<()>,
+) -> io::Result<()> {
     if depth > MAX_DEPTH {
         return Ok(());
     }
@@ -69,21 +96,19 @@ fn below(folder: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        match open_folder(folder, name) {
-            Ok(inner) => below(inner.as_fd(), owner, depth + 1)?,
-            Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
+        let file = match openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => continue,
             Err(error) => return Err(error.into()),
+        };
+        let found = rustix::fs::fstat(&file)?;
+        if is_folder(&found) {
+            let inner = openat(&file, c".", folder_flags(), Mode::empty())?;
+            below(inner.as_fd(), depth + 1, visit)?;
         }
-        match chownat(folder, name, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
+        visit(file.as_fd(), &found)?;
     }
     Ok(())
-}
-
-fn open_folder(folder: BorrowedFd<'_>, name: &std::ffi::CStr) -> Result<OwnedFd, Errno> {
-    openat(folder, std::ffi::OsStr::from_bytes(name.to_bytes()), folder_flags(), Mode::empty())
 }
 
 fn folder_flags() -> OFlags {
@@ -112,11 +137,17 @@ mod tests {
         fs::write(work.join("a/b/f"), "x").unwrap();
         fs::write(outside.join("f"), "x").unwrap();
         symlink(&outside, work.join("a/link")).unwrap();
+        // Two names inside, as compilers make them; and one of a file that has another name outside.
+        fs::hard_link(work.join("a/b/f"), work.join("twice")).unwrap();
+        fs::write(base.path().join("shadow"), "x").unwrap();
+        fs::hard_link(base.path().join("shadow"), work.join("a/stolen")).unwrap();
         hand_over(&work, 1000, 1000).unwrap();
-        for path in ["", "a", "a/b", "a/b/f", "a/link"] {
+        for path in ["", "a", "a/b", "a/b/f", "a/link", "twice"] {
             assert_eq!(fs::symlink_metadata(work.join(path)).unwrap().uid(), 1000, "{path}");
         }
-        assert_eq!(fs::metadata(outside.join("f")).unwrap().uid(), 0);
+        for path in ["outside/f", "shadow"] {
+            assert_eq!(fs::metadata(base.path().join(path)).unwrap().uid(), 0, "{path}");
+        }
         hand_over(&work, 0, 0).unwrap();
         assert_eq!(fs::metadata(work.join("a/b/f")).unwrap().uid(), 0);
         // One of which only the folder itself changed hands.

@@ -16,8 +16,8 @@ pub struct OomWatch(Option<Arc<File>>);
 
 impl OomWatch {
     pub fn new(own_group: bool) -> Self {
-        let mut files = COUNTERS.into_iter().filter_map(|path| File::open(path).ok());
-        Self(files.find(|file| own_group && count(file).is_some()).map(Arc::new))
+        let mut files = COUNTERS.into_iter().filter(|_| own_group).filter_map(|path| File::open(path).ok());
+        Self(files.find(|file| count(file).is_some()).map(Arc::new))
     }
 
     pub fn kills(&self) -> u64 {

@@ -149,7 +149,9 @@ fn when_the_init_dies_its_commands_die_too() {
     let mut init = Init::start();
     init.ask(&Request::Exec(exec("e", "trap '' TERM; (setsid sleep 997 &); sleep 997")), b"");
     eventually("both run", || init.running("sleep 997").len() == 2);
-    let sleepers = init.running("sleep 997");
+    // The supervisor of this one, and those that wait for the next.
+    eventually("the others wait", || init.running("hearth-sandbox-init").len() == 4);
+    let sleepers = [init.running("sleep 997"), init.running("hearth-sandbox-init")].concat();
     kill_process(Pid::from_raw(init.pid()).unwrap(), Signal::KILL).unwrap();
     init.child.wait().unwrap();
     eventually("nobody is left", || {

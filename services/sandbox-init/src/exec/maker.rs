@@ -12,7 +12,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv,
     recvmsg, send, sendmsg,
 };
-use rustix::process::{Pid, Signal, getpid, getppid, kill_process, setsid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, setsid, waitid};
 
 use super::launch::{Base, Launched, Source, start_supervisor};
 use super::spare::{Channel, Spare};
@@ -87,7 +87,8 @@ impl Maker {
         });
         self.asked = false;
         match (read, Pid::from_raw(i32::from_le_bytes(pid)), files.next(), files.next(), files.next()) {
-            (4, Some(supervisor), Some(output), Some(status), Some(channel)) => {
+            // One that has ended and was waited for before it was known here would never be heard of again.
+            (4, Some(supervisor), Some(output), Some(status), Some(channel)) if is_child(supervisor) => {
                 Made::Spare(Spare::new(Launched { supervisor, output, status }, Channel::from(channel)))
             }
             // It could not, this time.
@@ -95,6 +96,12 @@ impl Maker {
             _ => Made::Gone,
         }
     }
+}
+
+/// Whether it is this process's and was not waited for, so that the id is its own.
+fn is_child(process: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(process), look).is_ok()
 }
 
 /// The life of the maker. Runs in the forked process and never returns.

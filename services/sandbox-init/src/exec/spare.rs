@@ -1,13 +1,13 @@
 //! A supervisor that waits for a command, and how its process for the command is told of it.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -37,27 +37,30 @@ impl Channel {
         self.0
     }
 
-    /// The waiting side. `None` when nothing will come.
-    pub fn await_job(&self) -> Option<Job<ExecRequest>> {
+    /// The waiting side. `None` when nothing will come; an error when what came cannot be carried out.
+    pub fn await_job(&self) -> io::Result<Option<Job<ExecRequest>>> {
         let mut bytes = vec![0; MAX_HANDED];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let message = loop {
             match recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
                 Err(Errno::INTR) => {}
-                other => break other.ok()?,
+                other => break other?,
             }
         };
-        if message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return None;
+        if message.bytes == 0 {
+            return Ok(None);
         }
         let mut files = control.drain().flat_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => files.collect::<Vec<_>>(),
             _ => Vec::new(),
         });
-        let (cwd, stdin) = (files.next()?, files.next()?);
-        let request = ExecRequest::from_bytes(&bytes[..message.bytes]).ok()?;
-        Some(Job { request, cwd, stdin })
+        let request = ExecRequest::from_bytes(&bytes[..message.bytes]);
+        match (request, files.next(), files.next()) {
+            (Ok(request), Some(cwd), Some(stdin)) => Ok(Some(Job { request, cwd, stdin })),
+            // No room for the files, most likely: the kernel then gives what it can.
+            _ => Err(io::Error::other("the command did not come whole")),
+        }
     }
 
     fn hand(&self, job: &Job<&ExecRequest>) -> bool {

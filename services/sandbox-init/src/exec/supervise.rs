@@ -104,8 +104,9 @@ fn become_command(plan: &Plan<'_>) -> ! {
     match &plan.source {
         Source::Known(job) => become_job(plan, job.request, &job.cwd, &job.stdin),
         Source::Awaited(channel) => match channel.await_job() {
-            Some(job) => become_job(plan, &job.request, &job.cwd, &job.stdin),
-            None => end(0),
+            Ok(Some(job)) => become_job(plan, &job.request, &job.cwd, &job.stdin),
+            Ok(None) => end(0),
+            Err(error) => not_started(plan, &error),
         },
     }
 }
@@ -115,6 +116,10 @@ fn become_job(plan: &Plan<'_>, request: &ExecRequest, cwd: &OwnedFd, stdin: &Own
         Ok(program) => become_program(plan, &program, cwd, stdin),
         Err(error) => error,
     };
+    not_started(plan, &error)
+}
+
+fn not_started(plan: &Plan<'_>, error: &io::Error) -> ! {
     say(plan.output.as_raw_fd(), &format!("the shell could not be started: {error}\n"));
     end(if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 })
 }
