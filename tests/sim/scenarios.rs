@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hearth_journal::{Journal, LogKey, Position};
-use hearth_types::{FaultCode, RunId, RunState, TurnId, TurnOutcome};
+use hearth_types::{FaultCode, RunId, RunState, SessionId, TurnId, TurnOutcome};
 
 use crate::client::Client;
 use crate::cluster::{Cluster, LEASE, Member};
@@ -76,6 +76,16 @@ fn open(label: &str, ms: u64) -> Command {
 
 fn send(run: &RunId, label: &str, ms: u64, wait_ms: u64) -> Command {
     Command::Send { run: run.clone(), script: script(label, Vec::new(), ms), wait_ms }
+}
+
+fn message(run: &RunId, label: &str) -> Command {
+    Command::Message { session: SessionId::of_run(run), script: script(label, Vec::new(), 0), wait_ms: 1 }
+}
+
+/// Where an input was taken.
+fn placed(answer: &Answer) -> (RunId, TurnId) {
+    let (run, turn, _) = turn_of(answer);
+    (run, turn)
 }
 
 /// The answer of one replica, which must come. A run that moves meanwhile costs a repeat.
@@ -329,6 +339,40 @@ fn a_prompt_without_a_key_is_taken_once_however_late_it_is_sent_again() {
         let (told, ()) = tokio::join!(sending, losing);
         assert_eq!(turn_of(&told.unwrap()).2, Some(TurnOutcome::Finished));
         assert_eq!(accepted(&cluster), 8);
+    });
+}
+
+#[test]
+fn a_message_repeated_while_its_run_ends_is_one_message() {
+    scenes(400, Vec::new(), 2, async |cluster, client| {
+        let (owner, other) = (cluster.member(0).unwrap(), cluster.member(1).unwrap());
+        let (run, first, _) = turn_of(&ask(&client, &owner, open("first", 0), "k1").await);
+        until(&cluster, "the first turn has ended", |cluster| has_ended(cluster, &run, &first)).await;
+        let message = || message(&run, "once");
+        let closing = async {
+            tokio::time::sleep(Duration::from_millis(cluster.world.below(60))).await;
+            ask(&client, &other, Command::Close { run: run.clone() }, "k2").await
+        };
+        let again = async {
+            tokio::time::sleep(Duration::from_millis(cluster.world.below(60))).await;
+            ask(&client, &other, message(), "k3").await
+        };
+        let (told, again, _) = tokio::join!(ask(&client, &owner, message(), "k3"), again, closing);
+        assert_eq!(placed(&told), placed(&again), "{}", cluster.world.story.text());
+    });
+}
+
+#[test]
+fn a_message_repeated_while_its_run_cannot_be_read_is_one_message() {
+    scene_with(vec![Fault::FlakyJournal], 2, async |cluster, client| {
+        let (owner, other) = (cluster.member(0).unwrap(), cluster.member(1).unwrap());
+        let (run, ..) = turn_of(&ask(&client, &owner, open("first", 0), "k1").await);
+        let told = ask(&client, &owner, message(&run, "once"), "k2").await;
+        ask(&client, &owner, Command::Close { run: run.clone() }, "k3").await;
+        for _ in 0..40 {
+            let again = ask(&client, &other, message(&run, "once"), "k2").await;
+            assert_eq!(placed(&told), placed(&again), "{}", cluster.world.story.text());
+        }
     });
 }
 
