@@ -104,8 +104,12 @@ impl Announcer {
             beat += 1;
             let began = Instant::now();
             let pause = if self.beat().await {
+                // A process that stood still may have been absent meanwhile.
+                if !cut_off && known_since.elapsed() >= self.lease {
+                    self.let_go("this node was absent from its cluster").await;
+                }
                 (known_since, cut_off) = (began, false);
-                self.node.rejoined();
+                self.lease_workspaces(began).await;
                 self.tell_workspaces().await;
                 self.lease / 4
             } else {
@@ -147,6 +151,14 @@ impl Announcer {
         }
     }
 
+    /// What began `began` ago stands for a lease; whoever uses a workspace knows it to be the node's for less.
+    async fn lease_workspaces(&self, began: Instant) {
+        let told = self.node.registered(began + self.lease / 4 * 3);
+        if tokio::time::timeout(self.lease / 4, told).await.is_err() {
+            tracing::warn!("not all sessions could be told in time that their workspaces are still theirs");
+        }
+    }
+
     async fn let_go(&self, why: &str) {
         let ended = self.node.leave_shared_workspaces().await;
         if ended > 0 {
@@ -155,9 +167,11 @@ impl Announcer {
     }
 
     async fn look_around(&mut self) {
-        match self.node.images().await {
-            Ok(images) => self.row.images = images,
-            Err(error) => tracing::debug!(%error, "the images are not known now"),
+        // An engine that hangs must not keep the node from its beat.
+        match tokio::time::timeout(self.lease / 4, self.node.images()).await {
+            Ok(Ok(images)) => self.row.images = images,
+            Ok(Err(error)) => tracing::debug!(%error, "the images are not known now"),
+            Err(_) => tracing::debug!("the images are not known now: the engine did not answer in time"),
         }
         self.find_workspaces().await;
     }

@@ -119,6 +119,7 @@ on_two_nodes! {
     docker;
     a_workspace_on_a_shared_storage_is_open_on_one_node,
     a_node_that_is_cut_off_lets_go_of_what_another_may_open,
+    a_killed_nodes_shared_workspaces_are_let_go_and_nothing_else_is,
 }
 
 #[tokio::test(flavor = "multi_thread")]

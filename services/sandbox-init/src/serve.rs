@@ -55,6 +55,8 @@ struct Session {
     ends_at: u64,
     idle_ms: u64,
     spoken_at: u64,
+    /// Until when it may go on, once its node says so, in `boot_ms`.
+    leased_until: u64,
     ending: bool,
 }
 
@@ -91,6 +93,7 @@ impl Session {
             ends_at: now.saturating_add(left),
             idle_ms: options.idle_s.saturating_mul(1_000),
             spoken_at: now,
+            leased_until: u64::MAX,
             ending: false,
         })
     }
@@ -107,8 +110,13 @@ impl Session {
         if self.execs.running() > 0 {
             self.spoken_at = boot;
         }
-        self.ending |= boot >= self.ends_at.min(self.spoken_at.saturating_add(self.idle_ms));
+        self.ending |= boot >= self.due_at();
         Ok(())
+    }
+
+    /// When the session ends by itself, in `boot_ms`.
+    fn due_at(&self) -> u64 {
+        self.ends_at.min(self.spoken_at.saturating_add(self.idle_ms)).min(self.leased_until)
     }
 
     /// Sleeps until something is ready or due.
@@ -159,7 +167,7 @@ impl Session {
         let stalls = self.peers.values().filter_map(Peer::stalls_at);
         let deaf = Some(self.deaf_until).filter(|until| *until > now);
         let due = self.execs.next_tick().into_iter().chain(parked).chain(stalls).chain(deaf).min();
-        let session = self.ends_at.min(self.spoken_at.saturating_add(self.idle_ms)).saturating_sub(boot_ms());
+        let session = self.due_at().saturating_sub(boot_ms());
         due.map_or(u64::MAX, |due| due.saturating_sub(now)).min(session).min(MAX_SLEEP_MS)
     }
 

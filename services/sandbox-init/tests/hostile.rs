@@ -193,6 +193,20 @@ fn a_session_ends_at_its_deadline_and_when_nobody_speaks() {
 }
 
 #[test]
+fn a_session_whose_lease_is_not_renewed_ends_with_all_that_runs() {
+    let mut init = Init::start();
+    init.ask(&Request::Exec(exec("e", "sleep 994")), b"");
+    assert_eq!(init.ask(&Request::Lease { ms: 300 }, b"").0, Answer::Done);
+    assert_eq!(init.ask(&Request::Lease { ms: 1_500 }, b"").0, Answer::Done);
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    // Other calls are no renewal; that the first lease was longer ago than it lasts does not count any more.
+    assert!(matches!(init.ask(&Request::Ping, b"").0, Answer::Pong { live: 1, .. }));
+    let sleepers = init.running("sleep 994");
+    assert_eq!(init.child.wait().unwrap().code(), Some(0));
+    assert!(sleepers.iter().all(|pid| hearth_sandbox_init::tree::process(*pid).is_none()));
+}
+
+#[test]
 fn files_are_written_with_their_folders_and_read_in_parts() {
     let init = Init::start();
     let Answer::Written(first) =

@@ -1,6 +1,9 @@
 //! Sandbox nodes of a cluster: listed, drained, killed, and where workspaces are.
 
+use std::time::Duration;
+
 use hearth_tests::{Api, Cluster, ClusterOptions, NODE_TOKEN, Node, Proxy, eventually, mock};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 const ANN: &str = "token-of-ann-0123456789abcdef";
@@ -206,7 +209,7 @@ async fn a_workspace_stays_where_it_is_and_none_passes_for_it() {
         .await;
         assert_eq!(opened["node"], "first", "{opened}");
     }
-    first.signal(rustix::process::Signal::KILL);
+    first.signal(Signal::KILL);
     first.exit().await;
     eventually("its lease has run out", async || (nodes(&api).await.len() == 1).then_some(())).await;
     let refused = open(&api, &run, "a").await;
@@ -292,7 +295,7 @@ async fn a_workspace_that_was_removed_may_come_to_be_on_another_node() {
     let _second = join(&cluster, "second").await;
     tool(&api, &run, "sandbox_close", json!({ "session_id": opened["session_id"] })).await;
     api.finish(api.request("DELETE", "/v1/workspaces/build")).await.ok();
-    first.signal(rustix::process::Signal::KILL);
+    first.signal(Signal::KILL);
     first.exit().await;
     eventually("its lease has run out", async || (nodes(&api).await.len() == 1).then_some(())).await;
     assert_eq!(open().await["node"], "second");
@@ -302,51 +305,92 @@ async fn a_workspace_that_was_removed_may_come_to_be_on_another_node() {
 /// A node that cannot reach the cluster has ended its durable sessions before another takes their workspaces.
 #[tokio::test]
 async fn a_node_that_is_cut_off_ends_its_durable_sessions_before_its_lease_ends() {
-    let lease = ("HEARTH_REPLICA_LEASE_MS", "6000");
-    let Some(cluster) = options().variable(lease.0, lease.1).variable("SANDBOX_AUTH_TOKEN", NODE_TOKEN).start().await
-    else {
-        return;
-    };
-    let (api, way) = (cluster.api(0), Proxy::to(cluster.redis_url()).await);
-    let redis = format!("redis://{}", way.address());
-    let shared = tempfile::tempdir().unwrap();
-    let root = shared.path().display().to_string();
-    let settings = |redis| {
-        [
-            ("SANDBOX_WORKSPACE_ROOT", root.as_str()),
-            ("HEARTH_REDIS_URL", redis),
-            ("SANDBOX_AUTH_TOKEN", NODE_TOKEN),
-            ("HEARTH_NATS_URL", cluster.nats_url()),
-            lease,
-        ]
-    };
-    let first = join_with(&cluster, "first", &settings(&redis)).await;
-    let run = api.open("mock", "a").await;
-    let open = async || tool(&api, &run, "sandbox_open", json!({ "workspace": "build", "own": true })).await;
-    let opened = open().await;
-    assert_eq!(opened["node"], "first", "{opened}");
-    let kept = tool(&api, &run, "sandbox_open", json!({ "own": true })).await;
-    for (session, marker) in [(&opened, "sleep 88.31"), (&kept, "sleep 88.32")] {
-        let args = json!({ "session_id": session["session_id"], "command": marker, "background": true, "timeout_seconds": 600 });
-        tool(&api, &run, "sandbox_exec", args).await;
-    }
-    let _second = join_with(&cluster, "second", &settings(cluster.redis_url())).await;
-    way.hold();
-    let taken = eventually("the workspace opens on the other node", async || {
-        let opened = open().await;
-        (opened["node"] == "second").then_some(opened)
-    })
-    .await;
-    assert!(!runs_somewhere("88.31"), "what had the workspace before is dead by then: {taken}\n{}", first.log());
-    assert!(runs_somewhere("88.32"), "a session without a workspace goes on");
-    way.open();
-    eventually("it is back", async || (nodes(&api).await.len() == 2).then_some(())).await;
-    assert_eq!(open().await["node"], "second", "the workspace has moved");
-    cluster.stop().await;
+    let lost = Lost { durable: "sleep 88.31", other: "sleep 88.32" };
+    lost.when(async |_, way| way.hold(), async |_, way| way.open()).await;
 }
 
-/// Whether a process of this machine has the word on its command line.
-fn runs_somewhere(word: &str) -> bool {
+/// One that stands still cannot end them: they end by themselves.
+#[tokio::test]
+async fn a_node_that_stands_still_has_lost_its_durable_sessions_by_then() {
+    let lost = Lost { durable: "sleep 88.33", other: "sleep 88.34" };
+    let stop = async |node: &mut Node, _: &Proxy| node.signal(Signal::STOP);
+    lost.when(stop, async |node, _| node.signal(Signal::CONT)).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_killed_has_lost_its_durable_sessions_by_then() {
+    let lost = Lost { durable: "sleep 88.35", other: "sleep 88.36" };
+    let kill = async |node: &mut Node, _: &Proxy| {
+        node.signal(Signal::KILL);
+        node.exit().await;
+    };
+    let start = async |node: &mut Node, _: &Proxy| {
+        node.launch();
+        node.ready().await;
+    };
+    lost.when(kill, start).await;
+}
+
+/// Commands that run nowhere else, one in a session with a workspace on a storage of two nodes, one in another.
+struct Lost {
+    durable: &'static str,
+    other: &'static str,
+}
+
+impl Lost {
+    async fn when(self, lose: impl AsyncFn(&mut Node, &Proxy), find: impl AsyncFn(&mut Node, &Proxy)) {
+        let lease = ("HEARTH_REPLICA_LEASE_MS", "6000");
+        let options = options().variable(lease.0, lease.1).variable("SANDBOX_AUTH_TOKEN", NODE_TOKEN);
+        let Some(cluster) = options.start().await else { return };
+        let (api, way) = (cluster.api(0), Proxy::to(cluster.redis_url()).await);
+        let redis = format!("redis://{}", way.address());
+        let shared = tempfile::tempdir().unwrap();
+        let root = shared.path().display().to_string();
+        let settings = |redis| {
+            [
+                ("SANDBOX_WORKSPACE_ROOT", root.as_str()),
+                ("HEARTH_REDIS_URL", redis),
+                ("SANDBOX_AUTH_TOKEN", NODE_TOKEN),
+                ("HEARTH_NATS_URL", cluster.nats_url()),
+                lease,
+            ]
+        };
+        let mut first = join_with(&cluster, "first", &settings(&redis)).await;
+        let run = api.open("mock", "a").await;
+        let open = async || tool(&api, &run, "sandbox_open", json!({ "workspace": "build", "own": true })).await;
+        let opened = open().await;
+        assert_eq!(opened["node"], "first", "{opened}");
+        let kept = tool(&api, &run, "sandbox_open", json!({ "own": true })).await;
+        for (session, command) in [(&opened, self.durable), (&kept, self.other)] {
+            let args = json!({ "session_id": session["session_id"], "command": command, "background": true, "timeout_seconds": 600 });
+            tool(&api, &run, "sandbox_exec", args).await;
+        }
+        let _second = join_with(&cluster, "second", &settings(cluster.redis_url())).await;
+        // The first learns of it with its next beat.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(runs_somewhere(self.durable));
+        lose(&mut first, &way).await;
+        let taken = eventually("the workspace opens on the other node", async || {
+            let opened = open().await;
+            (opened["node"] == "second").then_some(opened)
+        })
+        .await;
+        assert!(
+            !runs_somewhere(self.durable),
+            "what had the workspace before is dead by then: {taken}\n{}",
+            first.log()
+        );
+        assert!(runs_somewhere(self.other), "a session without a workspace goes on");
+        find(&mut first, &way).await;
+        eventually("it is back", async || (nodes(&api).await.len() == 2).then_some(())).await;
+        assert_eq!(open().await["node"], "second", "the workspace has moved");
+        cluster.stop().await;
+    }
+}
+
+/// Whether a process of this machine runs `sleep` for just so long.
+fn runs_somewhere(command: &str) -> bool {
+    let word = command.trim_start_matches("sleep ");
     let processes = std::fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
     let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
     lines.into_iter().any(|line| line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes()))

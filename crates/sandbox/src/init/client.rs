@@ -121,6 +121,12 @@ impl InitClient {
         }
     }
 
+    /// From now on the session ends by itself once nobody has called this for so long: what may be somebody else's
+    /// after that is not used from here any more, whatever has become of this process.
+    pub async fn lease(&self, time: Duration) -> Result<(), Error> {
+        self.call(&Request::Lease { ms: millis(time) }, &[], PING).await.and_then(done)
+    }
+
     /// Ends every process of the session; they are dead when this returns.
     pub async fn shutdown(&self) -> Result<(), Error> {
         self.call(&Request::Shutdown, &[], PROMPT).await.and_then(done)

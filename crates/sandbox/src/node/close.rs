@@ -14,7 +14,7 @@ use crate::node::past::{Ended, Why};
 use crate::node::session::{Job, Session, SessionUse, locked, start_job, visible};
 use crate::node::state::Stage;
 use crate::node::workspace::Workspace;
-use crate::node::{Homes, Inner, blocking, fault};
+use crate::node::{Inner, blocking, fault};
 use crate::{Caller, CloseRunResult, Error, ErrorKind};
 
 /// A driver that takes longer is asked again by the next sweep.
@@ -162,19 +162,8 @@ pub(crate) async fn all(inner: &Arc<Inner>) -> Result<(), Fault> {
     all_of(sessions.iter().map(|session| begin(inner, session, Why::Closed).0).collect()).await
 }
 
-/// The sessions with a workspace on a storage that other nodes use, too.
-pub(crate) async fn shared_workspaces(inner: &Arc<Inner>) -> usize {
-    let Some(root) = inner.options.workspace_root.clone() else { return 0 };
-    let mut sessions = locked(&inner.table).sessions();
-    sessions.retain(|session| session.record.workspace.is_some());
-    if sessions.is_empty() {
-        return 0;
-    }
-    let name = inner.options.name.clone();
-    let shared = blocking(move || Ok(Homes::on(&root).shared_by_others(&name))).await;
-    if !shared.unwrap_or(true) {
-        return 0;
-    }
+/// Ends sessions whose workspaces another node may open. How many there were.
+pub(crate) async fn cut_off(inner: &Arc<Inner>, sessions: &[Arc<Session>]) -> usize {
     let jobs = sessions.iter().map(|session| begin(inner, session, Why::CutOff).0).collect::<Vec<_>>();
     let closed = jobs.len();
     if let Err(fault) = all_of(jobs).await {

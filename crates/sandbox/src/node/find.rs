@@ -12,7 +12,7 @@ use crate::node::commands;
 use crate::node::open::START_DEADLINE;
 use crate::node::past::Why;
 use crate::node::session::{Live, Phase, Session, gone_fault, locked, visible};
-use crate::node::{Homes, Inner, blocking, fault};
+use crate::node::{Homes, Inner, blocking, fault, lease};
 use crate::{Caller, Error, ErrorKind, SessionState};
 
 /// How long a session whose init is silent may take to be gone.
@@ -77,6 +77,7 @@ impl Inner {
             Err(_) => return Err(Error::new(ErrorKind::Unavailable, "the session did not answer in time; try again")),
         };
         let client = InitClient::connect(&started.socket).await?;
+        lease::begin(self, session, &client).await?;
         let live = Live { client, started };
         let pending = self.pending_execs(session).await;
         // Commands are counted before the session can be taken for idle.

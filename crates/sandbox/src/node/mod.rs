@@ -11,6 +11,7 @@ mod exec_log;
 mod files;
 mod find;
 mod homes;
+mod lease;
 mod metrics;
 mod open;
 mod options;
@@ -34,6 +35,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use hearth_types::{Fault, RunId, SandboxId, SharedClock};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 pub(crate) use archive::measure as measure_folder;
 pub(crate) use commands::MAX_POLL_MS;
@@ -45,6 +47,7 @@ pub use state::workspace_store;
 pub(crate) use state::{mark_durably, node_identity};
 pub use variables::check_secrets;
 
+use crate::node::lease::Standing;
 use crate::node::past::Past;
 use crate::node::pool::{Pool, Shape};
 use crate::node::session::locked;
@@ -74,8 +77,7 @@ pub(crate) struct Inner {
     table: Mutex<Table>,
     past: Mutex<Past>,
     draining: AtomicBool,
-    /// From the cluster, whose other nodes may take what is on a shared storage.
-    cut_off: AtomicBool,
+    standing: Mutex<Standing>,
     /// When somebody looked at a list of sessions last, in milliseconds.
     looked_at: AtomicI64,
     /// Never locked before the table by whoever needs both.
@@ -132,7 +134,7 @@ impl Node {
             table: Mutex::new(table),
             past: Mutex::new(past),
             draining: AtomicBool::new(false),
-            cut_off: AtomicBool::new(false),
+            standing: Mutex::new(Standing::Apart),
             looked_at: AtomicI64::new(0),
             pool: Mutex::new(pool),
             usage: Mutex::default(),
@@ -170,16 +172,17 @@ impl Node {
     }
 
     /// Ends the sessions whose workspaces another node might soon take for its own, since this one leaves its
-    /// cluster or is cut off from it, and opens no others until it has [rejoined](Self::rejoined). Storage that
-    /// nobody shares is nobody else's to take. How many there were.
+    /// cluster or is cut off from it, and opens no others until it is [registered](Self::registered) again. Storage
+    /// that nobody shares is nobody else's to take. How many there were.
     pub async fn leave_shared_workspaces(&self) -> usize {
-        self.inner.cut_off.store(true, Ordering::Relaxed);
-        close::shared_workspaces(&self.inner).await
+        lease::leave(&self.inner).await
     }
 
-    /// The cluster knows of this node again.
-    pub fn rejoined(&self) {
-        self.inner.cut_off.store(false, Ordering::Relaxed);
+    /// The cluster knows of this node, and no other takes a workspace from it before `until`. Sessions with a
+    /// workspace on a shared storage end by themselves then, even where this process has died, unless this is
+    /// called again.
+    pub async fn registered(&self, until: Instant) {
+        lease::registered(&self.inner, until).await;
     }
 
     pub fn is_draining(&self) -> bool {

@@ -20,7 +20,7 @@ use crate::node::state::{Record, Stage};
 use crate::node::table;
 use crate::node::workspace::Workspace;
 use crate::node::workspaces::take_home;
-use crate::node::{Inner, blocking, close, fault};
+use crate::node::{Inner, blocking, close, fault, lease};
 use crate::{Caller, Error, ErrorKind, Network, OpenArgs, OpenResult, SessionSpec, SharedDriver, Work};
 
 /// A driver that takes longer is taken for hung.
@@ -327,6 +327,7 @@ async fn bring_up(
     if let Some(workspace) = workspace {
         let read_only = matches!(spec.work, Work::Durable { read_only: true, .. });
         verify_mount(workspace, read_only, &client, spec).await?;
+        lease::begin(inner, session, &client).await?;
     }
     put(inner, session, Stage::Open).await?;
     Ok(Live { client, started })

@@ -5,7 +5,6 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -19,7 +18,7 @@ use crate::node::archive::{self, Size};
 use crate::node::policy::is_workspace_name;
 use crate::node::session::{Session, locked};
 use crate::node::workspace::{Workspace, open_folder, open_owner, open_root};
-use crate::node::{Home, Homes, Inner, Node, blocking, fault};
+use crate::node::{Home, Homes, Inner, Node, blocking, fault, lease};
 use crate::workspaces::{Imported, TarStream, WorkspaceRow, WorkspaceUse, Workspaces};
 use crate::{Error, ErrorKind, Work};
 
@@ -311,13 +310,7 @@ pub(crate) async fn take_home(inner: &Arc<Inner>, principal: &str, name: &str) -
         let (principal, name) = (principal.to_owned(), name.to_owned());
         blocking(move || homes.claim(&principal, &name, &me, from.as_ref())).await
     };
-    if inner.cut_off.load(Ordering::Relaxed) {
-        let (homes, me) = (Homes::on(&root), inner.options.name.clone());
-        if blocking(move || Ok(homes.shared_by_others(&me))).await? {
-            let message = "this sandbox node is cut off from its cluster, and others use the storage; try again later";
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-    }
+    lease::require_cluster(inner).await?;
     let mut home = claim(None).await?;
     if home.node != inner.options.name && inner.liveness.node_is_gone(&home.node).await {
         tracing::info!(workspace = name, from = home.node, "a workspace is taken over from a node that is gone");

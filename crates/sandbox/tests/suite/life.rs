@@ -272,7 +272,8 @@ pub async fn a_node_that_is_cut_off_lets_go_of_what_another_may_open(place: Plac
     let (own, durable) = (hand.open().await.session_id, hand.workspace("build").await.session_id);
     assert_eq!(first.node().leave_shared_workspaces().await, 0, "nobody shares its storage");
     hand.sh(&durable, "true").await;
-    first.node().rejoined();
+    let now = tokio::time::Instant::now;
+    first.node().registered(now() + Duration::from_secs(60)).await;
     let root = first.options.workspace_root.clone();
     let second = Bench::with(other, |options| {
         options.name = "node-b".to_owned();
@@ -285,8 +286,49 @@ pub async fn a_node_that_is_cut_off_lets_go_of_what_another_may_open(place: Plac
     hand.sh(&own, "true").await;
     let build = || OpenArgs { workspace: Some("build".to_owned()), ..OpenArgs::default() };
     assert_eq!(code(hand.try_open(build()).await), "unavailable", "not while it is cut off");
-    first.node().rejoined();
+    first.node().registered(now() + Duration::from_secs(60)).await;
     hand.try_open(build()).await.unwrap();
+    first.finish().await;
+    second.finish().await;
+}
+
+/// Before another node may open a workspace, what has it here is dead, even though nobody is left to end it.
+pub async fn a_killed_nodes_shared_workspaces_are_let_go_and_nothing_else_is(place: Place, other: Place) {
+    let mut first = Bench::with(place, |options| options.name = "node-a".to_owned()).await;
+    let root = first.options.workspace_root.clone();
+    let now = tokio::time::Instant::now;
+    let short = Duration::from_millis(1_500);
+    let hand = first.hand(caller("acme"));
+    let early = hand.workspace("early").await.session_id;
+    first.node().registered(now() + short).await;
+    tokio::time::sleep(short).await;
+    hand.sh(&early, "true").await;
+    let second = Bench::with(other, |options| {
+        options.name = "node-b".to_owned();
+        options.workspace_root = root;
+    })
+    .await;
+    // One that was there before is told, and one that is opened is, too.
+    first.node().registered(now() + 4 * short).await;
+    let hand = first.hand(caller("acme"));
+    let (own, late) = (hand.open().await.session_id, hand.workspace("late").await.session_id);
+    for session in [&own, &early, &late] {
+        let ticking = "while :; do date +%s%N > tick; sleep 0.05; done";
+        hand.try_exec(ExecArgs { background: Some(true), ..command(session, ticking) }).await.unwrap();
+    }
+    first.kill();
+    let tick =
+        |name: &str| std::fs::read(first.options.workspace_root.as_ref().unwrap().join("acme").join(name).join("tick"));
+    tokio::time::sleep(4 * short).await;
+    let last = ["early", "late"].map(|name| tick(name).unwrap());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(last, ["early", "late"].map(|name| tick(name).unwrap()), "nothing writes there any more");
+    first.restart().await;
+    let hand = first.hand(caller("acme"));
+    for session in [&early, &late] {
+        assert_eq!(code(hand.try_exec(command(session, "true")).await), "session_lost");
+    }
+    hand.sh(&own, "test -s tick").await;
     first.finish().await;
     second.finish().await;
 }

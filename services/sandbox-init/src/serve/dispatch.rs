@@ -1,6 +1,6 @@
 //! What each request comes to.
 
-use super::{Answer, Body, MAX_PEER_BYTES, Parked, Peer, Refusal, RefusalKind, Session};
+use super::{Answer, Body, MAX_PEER_BYTES, Parked, Peer, Refusal, RefusalKind, Session, boot_ms};
 use crate::peer::Message;
 use crate::wire::{ExecRequest, Request};
 
@@ -49,6 +49,10 @@ impl Session {
             Request::Shutdown => {
                 self.ending = true;
                 Ok(Outcome::Park(Parked::Session))
+            }
+            Request::Lease { ms } => {
+                self.leased_until = boot_ms().saturating_add(ms);
+                Ok(done())
             }
         }
     }

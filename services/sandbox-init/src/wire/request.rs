@@ -11,6 +11,7 @@ const FORGET: u8 = 5;
 const WRITE: u8 = 6;
 const READ: u8 = 7;
 const SHUTDOWN: u8 = 8;
+const LEASE: u8 = 9;
 
 /// A request without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Request {
     Read { path: Vec<u8>, offset: u64, max_bytes: u64 },
     /// Ends every process of the session, then answers, then ends the init.
     Shutdown,
+    /// From now on the session ends by itself unless this is asked again within `ms`.
+    Lease { ms: u64 },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,6 +61,7 @@ impl Request {
             Self::Write { path, mode } => out.u8(WRITE).bytes(path).bool(mode.is_some()).u32(mode.unwrap_or_default()),
             Self::Read { path, offset, max_bytes } => out.u8(READ).bytes(path).u64(*offset).u64(*max_bytes),
             Self::Shutdown => out.u8(SHUTDOWN),
+            Self::Lease { ms } => out.u8(LEASE).u64(*ms),
         }
         .finish()
     }
@@ -81,6 +85,7 @@ impl Request {
             }
             READ => Self::Read { path: path(fields.bytes()?)?, offset: fields.u64()?, max_bytes: fields.u64()? },
             SHUTDOWN => Self::Shutdown,
+            LEASE => Self::Lease { ms: fields.u64()? },
             _ => return Err(Malformed),
         })
     }
@@ -170,6 +175,7 @@ mod tests {
             Request::Write { path: b"a/b".to_vec(), mode: None },
             Request::Read { path: b"a".to_vec(), offset: 3, max_bytes: 9 },
             Request::Shutdown,
+            Request::Lease { ms: 11_250 },
         ]
     }
 
