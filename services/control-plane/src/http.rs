@@ -5,6 +5,7 @@ mod call;
 mod console;
 mod disconnect;
 mod gateway;
+mod grpc;
 mod health;
 mod intake;
 mod json;

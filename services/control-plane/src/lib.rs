@@ -11,6 +11,8 @@
 //! - Of `Last-Event-ID` and `from_seq` the first wins: browsers reconnect to the same address, with
 //!   the header added.
 //! - A wrong method on a known path is 405 with the code `invalid_argument` and an `Allow` header.
+//! - A gRPC call is its HTTP call in another encoding: an absent field says the same there as here. A stream whose
+//!   replica ends before the run does ends with `UNAVAILABLE`.
 
 pub mod auth;
 pub mod config;

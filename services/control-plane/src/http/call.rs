@@ -18,7 +18,7 @@ use super::gateway::{Gateway, Place};
 use super::reply::Refusal;
 use super::{intake, json, negotiate, query};
 
-const IDS: &str = "1 to 128 characters of A-Z a-z 0-9 _ -";
+pub const IDS: &str = "1 to 128 characters of A-Z a-z 0-9 _ -";
 
 /// The trace that the layer of traces gave a request.
 #[derive(Clone)]

@@ -54,7 +54,14 @@ impl BodyMemory {
 #[derive(Debug)]
 pub struct Received {
     pub bytes: Vec<u8>,
-    _memory: Option<OwnedSemaphorePermit>,
+    memory: Option<OwnedSemaphorePermit>,
+}
+
+impl Received {
+    /// The body, and what is to be held for as long as it is there.
+    pub fn split(self) -> (Vec<u8>, Option<OwnedSemaphorePermit>) {
+        (self.bytes, self.memory)
+    }
 }
 
 /// Reads a whole body.
@@ -85,7 +92,7 @@ pub async fn receive(headers: &HeaderMap, body: Body, memory: &BodyMemory) -> Re
             Err(_) => {
                 return Err(Fault::new(FaultCode::InvalidArgument, "the body did not arrive in time: send it again"));
             }
-            Ok(None) => return Ok(Received { bytes, _memory: held }),
+            Ok(None) => return Ok(Received { bytes, memory: held }),
             Ok(Some(Err(error))) => {
                 return Err(Fault::new(FaultCode::InvalidArgument, format!("the body ended early: {error}")));
             }

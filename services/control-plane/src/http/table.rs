@@ -13,6 +13,7 @@ use hearth_types::Fault;
 use serde_json::Value;
 
 use super::gateway::Gateway;
+use super::grpc;
 use super::layers;
 use super::mcp;
 use super::negotiate::method_not_allowed;
@@ -140,14 +141,15 @@ impl Table {
             .method_not_allowed_fallback(refused_method)
             .layer(from_fn_with_state(gateway.clone(), layers::identify));
         let public = self.public.method_not_allowed_fallback(refused_method);
-        Router::new()
-            .merge(protected)
-            .merge(unbounded)
-            .merge(public)
-            .merge(mcp::router(&gateway).with_state(()))
-            .layer(from_fn_with_state(gateway.clone(), layers::check_names))
-            .layer(from_fn(layers::observe))
-            .with_state(gateway)
+        let seen = |routes: Router<Gateway>| {
+            routes
+                .layer(from_fn_with_state(gateway.clone(), layers::check_names))
+                .layer(from_fn(layers::observe))
+                .with_state(gateway.clone())
+        };
+        let http = seen(Router::new().merge(protected).merge(unbounded).merge(public));
+        let others = Router::new().merge(mcp::router(&gateway)).merge(grpc::router(http.clone(), &gateway));
+        http.merge(seen(others.with_state(())))
     }
 }
 

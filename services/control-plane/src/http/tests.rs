@@ -2,6 +2,7 @@
 
 mod bounds;
 mod front;
+mod grpc;
 mod lifecycle;
 mod spec;
 mod usecases;
