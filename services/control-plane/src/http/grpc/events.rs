@@ -29,7 +29,7 @@ struct Reader {
 impl Reader {
     async fn next(&mut self) -> Option<Result<Event, Status>> {
         while !self.over {
-            while let Some(event) = self.frame() {
+            if let Some(event) = self.frame() {
                 self.over = event.as_ref().map_or(true, |event| event.name == "done");
                 return Some(event);
             }
