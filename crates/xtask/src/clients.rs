@@ -1,4 +1,4 @@
-//! `cargo xtask clients`: MCP clients that others wrote, against a sandbox node and a replica.
+//! `cargo xtask clients`: clients that others wrote, of MCP and gRPC, against a sandbox node and a replica.
 //!
 //! Each is installed in a pinned version under `target/clients`; one that cannot be installed, because its
 //! registry is out of reach or its language is not here, is skipped and said so.
@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::process;
 
 const PYTHON: [(&str, &str); 2] = [("python_v1.py", "mcp==1.30.0"), ("python_v2.py", "mcp==2.3.0")];
+const GRPC: &str = "grpcio-tools==1.85.1";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@2.12.0";
 const TOKEN: &str = "clients-0123456789abcdef0123456789abcdef";
 /// How often a server that starts is looked at, and the pause between.
@@ -33,6 +34,13 @@ pub fn run(root: &Path) -> Result<(), Failure> {
         let replica = Server::replica(&program, &folder)?;
         process::run(Command::new(&python).arg(scripts.join(script)).args([&replica.url(), TOKEN, "replica"]))?;
         println!("{package}: ok");
+    }
+    if let Some(python) = python(&folder, GRPC) {
+        let replica = Server::replica(&program, &folder)?;
+        let mut client = Command::new(&python);
+        client.arg(scripts.join("grpc_python.py")).args([&replica.address(), TOKEN]).arg(root.join("proto"));
+        process::run(&mut client)?;
+        println!("{GRPC}: ok");
     }
     if let Some(inspector) = inspector(&folder) {
         let node = Server::node(&program, &folder, "15m")?;
@@ -147,8 +155,12 @@ impl Server {
         Err(failed("does not listen in time".to_owned()))
     }
 
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/mcp", self.port)
+        format!("http://{}/mcp", self.address())
     }
 }
 
