@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::live::LiveItem;
 use crate::log::{Log, head};
+use crate::missed::Missed;
 use crate::residents::{Inner, Residents};
 use crate::{Error, effects, folding, metrics};
 
@@ -96,6 +97,7 @@ pub(crate) struct State {
     pub live: LiveOutput,
     pub driver: Option<(TurnId, Driver)>,
     turn_waiters: Vec<(TurnId, oneshot::Sender<Option<Envelope>>)>,
+    missed: Missed,
     end_waiters: Vec<oneshot::Sender<(RunState, u64)>>,
     parked: Arc<AtomicI64>,
     draining: bool,
@@ -121,6 +123,7 @@ impl Actor for ResidentActor {
             live: LiveOutput::default(),
             driver: None,
             turn_waiters: Vec::new(),
+            missed: Missed::default(),
             end_waiters: Vec::new(),
             parked: start.parked,
             draining: false,
@@ -176,7 +179,7 @@ impl Actor for ResidentActor {
                 reply.send((Box::new(state.run.clone()), state.live.text())).ok();
             }
             Message::Turn { turn_id, reply } => {
-                reply.send(state.run.envelope(&turn_id, &state.live.text())).ok();
+                reply.send(state.envelope(&turn_id, &state.live.text())).ok();
             }
             Message::AwaitTurn { turn_id, reply } => state.await_turn(turn_id, reply),
             Message::AwaitEnd { reply } => {
@@ -322,7 +325,7 @@ impl State {
     }
 
     fn await_turn(&mut self, turn_id: TurnId, reply: oneshot::Sender<Option<Envelope>>) {
-        match self.run.envelope(&turn_id, "") {
+        match self.envelope(&turn_id, "") {
             Some(envelope) if envelope.outcome.is_none() => {
                 self.forget_gone_waiters();
                 // Past the bound the caller asks again, as after a take-over.
@@ -336,8 +339,15 @@ impl State {
         }
     }
 
+    /// A turn that goes on, one of the last that ended, or one that somebody missed.
+    fn envelope(&self, turn_id: &TurnId, live: &str) -> Option<Envelope> {
+        self.run.envelope(turn_id, live).or_else(|| self.missed.find(turn_id, &self.run))
+    }
+
     fn forget_gone_waiters(&mut self) {
-        self.turn_waiters.retain(|(_, reply)| !reply.is_closed());
+        for (turn_id, _) in self.turn_waiters.extract_if(.., |(_, reply)| reply.is_closed()) {
+            self.missed.left(turn_id);
+        }
         self.end_waiters.retain(|reply| !reply.is_closed());
     }
 
@@ -345,8 +355,11 @@ impl State {
         let run = &self.run;
         let over = |turn_id: &TurnId| run.envelope(turn_id, "").is_none_or(|envelope| envelope.outcome.is_some());
         for (turn_id, reply) in self.turn_waiters.extract_if(.., |(turn_id, _)| over(turn_id)) {
-            reply.send(run.envelope(&turn_id, "")).ok();
+            if reply.send(run.envelope(&turn_id, "")).is_err() {
+                self.missed.left(turn_id);
+            }
         }
+        self.missed.keep(run);
         if run.is_down() {
             for reply in self.end_waiters.drain(..) {
                 reply.send((run.state, run.closed_descendants)).ok();

@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use hearth_journal::{Append, Journal, LogKey, Position};
 use hearth_models::{Message, MessageRole};
-use hearth_run_core::{EndedTurn, Event, FrameError, Recorded, Run};
-use hearth_types::{Envelope, RunId, Seq, TurnId};
+use hearth_run_core::{EndedTurn, Event, Frame, FrameError, Recorded, Run};
+use hearth_types::{Envelope, RunId, Seq, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Error;
 use crate::log::{READ_BATCH, decode};
 use crate::session::{Part, compressed};
+use crate::{Error, metrics};
 
 /// Pages of a history that one read asks for.
 const PAGES: usize = 16;
@@ -142,7 +142,8 @@ pub(crate) async fn extend(journal: &dyn Journal, run_id: &RunId, end: Position)
     let (mut bytes, mut after) = (0, Position(0));
     loop {
         let frames = journal.read(&log, after, READ_BATCH).await?;
-        let ends = frames.len() < READ_BATCH;
+        // Also of a log that was folded up to there already, whose frames all come after.
+        let ends = frames.len() < READ_BATCH || frames.last().is_some_and(|last| last.position >= end);
         for stored in frames.into_iter().take_while(|stored| stored.position < end) {
             after = stored.position;
             let frame = decode(run_id, &stored.frame)?;
@@ -163,7 +164,7 @@ pub(crate) async fn extend(journal: &dyn Journal, run_id: &RunId, end: Position)
                 bytes = 0;
             }
         }
-        if ends || after.0 + 1 >= end.0 {
+        if ends {
             break;
         }
     }
@@ -195,41 +196,76 @@ pub(crate) async fn append(
 /// The envelope of a turn that ended too long ago to be in the folded state, or that never started.
 /// `None`: the run knows no such turn, or it has not ended.
 pub async fn ended_turn(journal: &dyn Journal, run: &Run, turn_id: &TurnId) -> Result<Option<Envelope>, Error> {
-    let (mut accepted, mut started_at, mut text) = (false, None, String::new());
+    metrics::TURN_LOOKUPS.inc();
+    let mut followed = Followed::new(turn_id);
     let mut found = None;
     each_event(journal, &run.spec.run_id, |Recorded { at, event, .. }| {
-        if event.turn_id() != Some(turn_id) {
-            return ControlFlow::Continue(());
-        }
-        match event {
-            Event::TurnAccepted { .. } => accepted = true,
-            Event::TurnStarted { .. } => started_at = Some(at),
-            Event::Text { text: step, .. } => text = step,
-            Event::StepFinished { .. } => text.clear(),
-            Event::TurnEnded { turn_id, outcome, output, truncated, error, blocker, state } => {
-                found = Some(EndedTurn {
-                    turn_id,
-                    outcome,
-                    output: Some(output.unwrap_or_else(|| std::mem::take(&mut text))),
-                    truncated,
-                    error,
-                    blocker,
-                    state,
-                    started_at: started_at.unwrap_or(at),
-                    ended_at: at,
-                });
-                return ControlFlow::Break(());
-            }
-            _ => {}
-        }
-        ControlFlow::Continue(())
+        found = followed.see(at, event);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .await?;
     Ok(match found {
         Some(turn) => run.ended_envelope(&turn),
-        None if accepted && run.state.is_final() => Some(run.never_started(turn_id)),
+        None if followed.accepted && run.state.is_final() => Some(run.never_started(turn_id)),
         None => None,
     })
+}
+
+/// The envelope of a turn that this frame ends; `running` is the same turn's from before.
+pub(crate) fn ended_by(frame: Frame, turn_id: &TurnId, running: &Envelope) -> Option<Envelope> {
+    let mut followed = Followed::new(turn_id);
+    let turn = frame.recorded().find_map(|Recorded { at, event, .. }| followed.see(at, event))?;
+    Some(Envelope {
+        state: turn.state,
+        outcome: Some(turn.outcome),
+        output: turn.output.unwrap_or_default(),
+        truncated: turn.truncated,
+        error: turn.error,
+        blocker: turn.blocker,
+        ..running.clone()
+    })
+}
+
+/// One turn through the events of its run.
+struct Followed<'a> {
+    turn_id: &'a TurnId,
+    accepted: bool,
+    started_at: Option<Timestamp>,
+    text: String,
+}
+
+impl<'a> Followed<'a> {
+    fn new(turn_id: &'a TurnId) -> Self {
+        Self { turn_id, accepted: false, started_at: None, text: String::new() }
+    }
+
+    /// The turn, once it has ended.
+    fn see(&mut self, at: Timestamp, event: Event) -> Option<EndedTurn> {
+        if event.turn_id() != Some(self.turn_id) {
+            return None;
+        }
+        match event {
+            Event::TurnAccepted { .. } => self.accepted = true,
+            Event::TurnStarted { .. } => self.started_at = Some(at),
+            Event::Text { text: step, .. } => self.text = step,
+            Event::StepFinished { .. } => self.text.clear(),
+            Event::TurnEnded { turn_id, outcome, output, truncated, error, blocker, state } => {
+                return Some(EndedTurn {
+                    turn_id,
+                    outcome,
+                    output: Some(output.unwrap_or_else(|| std::mem::take(&mut self.text))),
+                    truncated,
+                    error,
+                    blocker,
+                    state,
+                    started_at: self.started_at.unwrap_or(at),
+                    ended_at: at,
+                });
+            }
+            _ => {}
+        }
+        None
+    }
 }
 
 /// What was asked and answered, as models are told it.
@@ -276,5 +312,71 @@ impl Conversation {
     pub fn before_the_current_turn(mut self) -> Vec<Message> {
         self.end_run();
         self.messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hearth_journal::MemoryJournal;
+    use hearth_run_core::FRAME_VERSION;
+    use hearth_types::Epoch;
+
+    use super::*;
+
+    /// A log of so many frames with an event each, its floor at one of them.
+    async fn log(run_id: &RunId, frames: u64, floor: u64) -> MemoryJournal {
+        let journal = MemoryJournal::default();
+        let mut last = Position(0);
+        for first_seq in 1..=frames {
+            let floor = Position(if first_seq == frames { floor } else { 0 });
+            let frame = Frame {
+                v: FRAME_VERSION,
+                epoch: Epoch(1),
+                append_id: first_seq.to_string(),
+                prev: last.0,
+                snapshot: 0,
+                floor: floor.0,
+                first_seq: Seq(first_seq),
+                at: Timestamp::from_millis(1),
+                events: vec![Event::TurnStarted { turn_id: TurnId::derive(&["t", &first_seq.to_string()]) }],
+            };
+            let append = Append {
+                key: LogKey::Run(run_id.clone()),
+                expected: last,
+                append_id: frame.append_id.clone(),
+                frame: frame.encode().unwrap().into(),
+                head: None,
+                floor,
+            };
+            last = journal.append(append).await.unwrap();
+        }
+        journal
+    }
+
+    async fn told(journal: &MemoryJournal, run_id: &RunId) -> u64 {
+        let pages = journal.read(&LogKey::History(run_id.clone()), Position(0), 10).await.unwrap();
+        pages.last().map_or(0, |page| Page::decode(run_id, &page.frame).unwrap().through.0)
+    }
+
+    #[tokio::test]
+    async fn a_history_ends_where_it_was_to_end_however_long_the_log_is() {
+        let run_id = RunId::generate();
+        let frames = 3 * READ_BATCH as u64;
+        let journal = log(&run_id, frames, 0).await;
+        for end in [2, READ_BATCH as u64 + 1, READ_BATCH as u64 + 2, frames, frames + 5] {
+            extend(&journal, &run_id, Position(end)).await.unwrap();
+            assert_eq!(told(&journal, &run_id).await, (end - 1).min(frames));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_was_folded_as_far_already_is_not_looked_through_for_ever() {
+        let run_id = RunId::generate();
+        let frames = 3 * READ_BATCH as u64;
+        let journal = log(&run_id, frames, 10).await;
+        for end in [5, 10] {
+            extend(&journal, &run_id, Position(end)).await.unwrap();
+            assert_eq!(told(&journal, &run_id).await, 0, "there is nothing before it");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod history;
 mod live;
 mod log;
 mod metrics;
+mod missed;
 mod peers;
 mod quota;
 mod reading;

@@ -69,6 +69,10 @@ pub static FOLDED_FRAMES: LazyLock<IntCounter> = LazyLock::new(|| {
 pub static FOLD_FAILURES: LazyLock<IntCounter> =
     LazyLock::new(|| metrics::counter("hearth_fold_failures_total", "Foldings that are left to the next snapshot."));
 
+pub static TURN_LOOKUPS: LazyLock<IntCounter> = LazyLock::new(|| {
+    metrics::counter("hearth_turn_lookups_total", "Turns for which a run's history was read: they ended too long ago.")
+});
+
 pub static SHORTENED: LazyLock<IntCounter> = LazyLock::new(|| {
     metrics::counter("hearth_journals_shortened_total", "Journals found shorter than what they acknowledged: an alarm.")
 });

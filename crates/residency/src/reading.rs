@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hearth_bus::{Subject, Subscription};
-use hearth_run_core::{Event, HeadBody, Run};
+use hearth_run_core::{Event, Frame, HeadBody, Run};
 use hearth_types::{Envelope, ReplicaId, RunId, RunState, TurnId};
 use tokio::sync::oneshot;
 
@@ -73,15 +73,18 @@ impl Residents {
         self.turn_here(run_id, turn_id).await
     }
 
-    pub(crate) async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
-        let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
-        if self.inner.trusts_itself()
-            && let Some(handle) = self.inner.slots.get(run_id)
-            && let Some(Some(envelope)) = self.wait_here(run_id, &handle, ask).await
-        {
-            return Ok(envelope);
+    async fn turn_here(&self, run_id: &RunId, turn_id: &TurnId) -> Result<Envelope, Error> {
+        match self.turn_in_memory(run_id, turn_id).await {
+            Some(envelope) => Ok(envelope),
+            None => self.turn_in_journal(run_id, turn_id).await,
         }
-        self.turn_in_journal(run_id, turn_id).await
+    }
+
+    /// The turn as an activation here knows it: one that goes on, or one of the last that ended.
+    pub(crate) async fn turn_in_memory(&self, run_id: &RunId, turn_id: &TurnId) -> Option<Envelope> {
+        let handle = self.inner.slots.get(run_id).filter(|_| self.inner.trusts_itself())?;
+        let ask = |reply| Message::Turn { turn_id: turn_id.clone(), reply };
+        self.wait_here(run_id, &handle, ask).await.flatten()
     }
 
     /// The turn as the journal tells it. An activation here may have been superseded without knowing
@@ -127,20 +130,19 @@ impl Residents {
                     }
                 }
                 Place::There { replica, place } => {
-                    // Of a turn that does not end at once the end is heard of by its event.
-                    let long = std::mem::replace(&mut asked, true);
-                    let mut events = if long { self.watch(run_id).await } else { None };
-                    let what = if long { What::Turn(turn_id.clone()) } else { What::TurnSoon(turn_id.clone()) };
+                    // Before the question, so that an end after its answer is heard: by then many more may have ended.
+                    let mut events = self.watch(run_id).await;
+                    let again = std::mem::replace(&mut asked, true);
+                    let what = if again { What::Turn(turn_id.clone()) } else { What::TurnSoon(turn_id.clone()) };
                     let question = Question { run_id: run_id.clone(), place, what };
                     match self.question(&replica, &question).await {
                         Ok(Said::Turn(Some(envelope))) if envelope.outcome.is_some() => return Ok(envelope),
-                        Ok(Said::Turn(Some(_))) if !long => {}
-                        Ok(Said::Turn(Some(_))) => {
-                            let ends =
-                                |event: &Event| matches!(event, Event::TurnEnded { turn_id: id, .. } if id == turn_id);
-                            heard(events.as_mut(), ends).await;
+                        Ok(Said::Turn(Some(running))) => {
+                            let ended = |frame| history::ended_by(frame, turn_id, &running);
+                            if let Some(envelope) = heard(events.as_mut(), ended).await {
+                                return Ok(envelope);
+                            }
                         }
-                        Ok(Said::Turn(None)) => return Err(Error::NotFound),
                         Ok(Said::Failed(Failure::NotHere)) => {
                             let envelope = self.turn_here(run_id, turn_id).await?;
                             if envelope.outcome.is_some() {
@@ -148,8 +150,9 @@ impl Residents {
                             }
                             self.unless_lost(self.wake(run_id).await).await?;
                         }
-                        // What it has to say does not fit the bus: it is in the journal, or will be.
-                        Err(NoAnswer::TooLarge) => {
+                        // It does not know the turn any more, or what it has to say does not fit the bus: it is in
+                        // the journal, or will be.
+                        Ok(Said::Turn(None)) | Err(NoAnswer::TooLarge) => {
                             let envelope = self.turn_in_journal(run_id, turn_id).await?;
                             if envelope.outcome.is_some() {
                                 return Ok(envelope);
@@ -183,7 +186,7 @@ impl Residents {
                     matches!(event, Event::TurnEnded { state, .. } if state.is_final())
                         || matches!(event, Event::Closed | Event::ChildEnded { .. } | Event::ChildRefused { .. })
                 };
-                heard(events.as_mut(), ends).await;
+                heard(events.as_mut(), |frame| frame.events.iter().any(ends).then_some(())).await;
                 continue;
             }
             let Some(handle) = self.unless_lost(self.activation(run_id).await).await? else { continue };
@@ -255,21 +258,21 @@ impl Residents {
     }
 }
 
-/// Returns when an event that is waited for was heard, or after a silence.
-async fn heard(events: Option<&mut Subscription>, wanted: impl Fn(&Event) -> bool) {
+/// What is wanted of a frame, once one that has it was heard; nothing after a silence, when the question is asked again.
+async fn heard<T>(events: Option<&mut Subscription>, wanted: impl Fn(Frame) -> Option<T>) -> Option<T> {
     let Some(events) = events else {
         tokio::time::sleep(SILENCE).await;
-        return;
+        return None;
     };
     let listening = async {
         while let Some(bytes) = events.messages.recv().await {
             if let Some(LiveItem::Frame(frame)) = LiveItem::decode(&bytes)
-                && frame.events.iter().any(&wanted)
+                && let Some(found) = wanted(frame)
             {
-                return;
+                return Some(found);
             }
         }
+        None
     };
-    // A silence is no error: the question is asked again.
-    tokio::time::timeout(SILENCE, listening).await.ok();
+    tokio::time::timeout(SILENCE, listening).await.ok().flatten()
 }

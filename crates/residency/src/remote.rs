@@ -225,11 +225,8 @@ impl Residents {
                 {
                     return Ok(Said::Turn(Some(envelope)));
                 }
-                match self.turn_here(&run_id, turn_id).await {
-                    Ok(envelope) => Ok(Said::Turn(Some(envelope))),
-                    Err(Error::NotFound) => Ok(Said::Turn(None)),
-                    Err(error) => Err(error),
-                }
+                // What is to be looked up in the journal the asking side does, however long that takes.
+                Ok(Said::Turn(self.turn_in_memory(&run_id, turn_id).await))
             }
             What::Command(_) | What::CommandAndTurn { .. } if !here && !place => Ok(Said::Failed(Failure::NotHere)),
             What::Command(command) => {

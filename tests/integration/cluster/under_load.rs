@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures::future::join_all;
-use hearth_tests::{Api, Persistent, eventually, mock};
+use hearth_tests::{Api, ClusterOptions, Persistent, eventually, mock};
 use serde_json::json;
 
 use super::{ends, lineage};
@@ -55,4 +55,31 @@ pub(super) async fn under_load(apis: &[Api], change: impl AsyncFnOnce(&Load)) {
         ended.remove(0);
         assert_eq!(&ended, turns, "each acknowledged turn once, and no other");
     }
+}
+
+/// Who waits at another replica hears of the end by an event, or asks again when many more turns have ended: neither
+/// may cost a look through the run's whole history.
+#[tokio::test]
+async fn a_busy_resident_is_answered_for_by_every_replica_from_memory() {
+    let Some(cluster) = ClusterOptions::default().start().await else { return };
+    let apis = cluster.apis();
+    let id = apis[0].open("mock", "first").await;
+    // Turns that end all at once, about when those who wait for them ask again.
+    for latency in (80..130).step_by(2) {
+        apis[0].start(&id, &mock(json!({ "latency_ms": latency, "output": "o" }))).await;
+        let sends = (0..15).map(|number| {
+            let (api, id) = (&apis[number % apis.len()], &id);
+            async move {
+                let output = format!("{latency}-{number}");
+                assert_eq!(api.send(id, &mock(json!({ "output": output }))).await["output"], output.as_str());
+            }
+        });
+        join_all(sends).await;
+    }
+    let mut lookups = 0.0;
+    for api in &apis {
+        lookups += api.metric("hearth_turn_lookups_total").await;
+    }
+    assert_eq!(lookups, 0.0);
+    cluster.stop().await;
 }
