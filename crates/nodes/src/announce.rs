@@ -35,6 +35,8 @@ pub struct Announcer {
     settles_after: Duration,
     kept_since: Option<Instant>,
     settled: bool,
+    /// Whether other nodes of the registry may take over what this one has.
+    has_peers: bool,
 }
 
 impl Announcer {
@@ -84,13 +86,15 @@ impl Announcer {
             settles_after: lease,
             kept_since: None,
             settled: false,
+            has_peers: true,
         })
     }
 
-    /// For the one node of a registry that lives and dies with it: no other can be late to tell what it has.
+    /// For the one node of a registry that lives and dies with it: no other can be late to tell what it has, or take it
+    /// over.
     #[must_use]
     pub fn alone(self) -> Self {
-        Self { settles_after: Duration::ZERO, ..self }
+        Self { settles_after: Duration::ZERO, has_peers: false, ..self }
     }
 
     pub async fn run(mut self, stop: CancellationToken) {
@@ -109,7 +113,9 @@ impl Announcer {
                     self.let_go("this node was absent from its cluster").await;
                 }
                 (known_since, cut_off) = (began, false);
-                self.lease_workspaces(began).await;
+                if self.has_peers {
+                    self.lease_workspaces(began).await;
+                }
                 self.tell_workspaces().await;
                 self.lease / 4
             } else {
