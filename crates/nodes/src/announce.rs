@@ -108,18 +108,18 @@ impl Announcer {
             beat += 1;
             let began = Instant::now();
             let pause = if self.beat().await {
-                // A process that stood still may have been absent meanwhile.
-                if !cut_off && known_since.elapsed() >= self.lease {
-                    self.let_go("this node was absent from its cluster").await;
-                }
-                (known_since, cut_off) = (began, false);
                 if self.has_peers {
+                    // A process that stood still may have been absent meanwhile.
+                    if !cut_off && known_since.elapsed() >= self.lease {
+                        self.let_go("this node was absent from its cluster").await;
+                    }
                     self.lease_workspaces(began).await;
                 }
+                (known_since, cut_off) = (began, false);
                 self.tell_workspaces().await;
                 self.lease / 4
             } else {
-                if !cut_off && known_since.elapsed() >= self.lease / 2 {
+                if self.has_peers && !cut_off && known_since.elapsed() >= self.lease / 2 {
                     cut_off = true;
                     self.let_go("this node is cut off from its cluster").await;
                 }
