@@ -58,14 +58,20 @@ pub(crate) fn private_bytes(pid: u32) -> Option<u64> {
 
 /// CPU seconds that a process has used.
 pub(crate) fn cpu_seconds(pid: u32) -> Option<f64> {
+    cpu_seconds_with(pid, false)
+}
+
+/// The same and, if they count, of its children that have ended and were waited for.
+pub(crate) fn cpu_seconds_with(pid: u32, children: bool) -> Option<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program is in brackets and may hold anything.
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
     let mut ticks = || fields.next().and_then(|field| field.parse::<u32>().ok());
-    let (user, system) = (ticks()?, ticks()?);
+    let own = f64::from(ticks()?) + f64::from(ticks()?);
+    let of_children = f64::from(ticks()?) + f64::from(ticks()?);
     // A hundred ticks a second is what Linux shows to programs on every machine.
-    Some((f64::from(user) + f64::from(system)) / 100.0)
+    Some((if children { own + of_children } else { own }) / 100.0)
 }
 
 /// The date in UTC, as `2026-01-31`.

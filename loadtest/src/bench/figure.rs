@@ -107,6 +107,27 @@ pub(crate) const FIGURES: &[Kind] = &[
     kind("exec_p99", "ms", Target::AtMost(5.0), "the same, its slowest hundredth", ENGINE_EXEC),
     kind("exec_shell_p50", "ms", Target::None, "a command that needs a `bash`, which takes most of it", ENGINE_EXEC),
     kind(
+        "exec_grpc_p50",
+        "ms",
+        Target::None,
+        "the program `true` in a session, by a client of the node's gRPC",
+        ENGINE_EXEC,
+    ),
+    kind(
+        "execs_per_s_64",
+        "1/s",
+        Target::None,
+        "the program `true` in 64 sessions at once, in each again and again",
+        "the Engine's own exec of it in the same containers, as many at once",
+    ),
+    kind(
+        "session_bytes",
+        "B",
+        Target::None,
+        "memory of an idle session that has run commands: its container's, and what the node holds for it",
+        "a container of the same image and limits that sleeps",
+    ),
+    kind(
         "open_warm_p50",
         "ms",
         Target::AtMost(20.0),
@@ -133,6 +154,13 @@ pub(crate) const FIGURES: &[Kind] = &[
         Target::None,
         "output of a command that is read to its end, most of it past the cap",
         "the same command as a bare process, its output read from a pipe",
+    ),
+    kind(
+        "output_cpu_s_gb",
+        "s",
+        Target::None,
+        "CPU time for a GB of it, of the node and of all that runs in the session",
+        "CPU time of the same command as a bare process, and of the one that reads the pipe",
     ),
     kind(
         "parked_bytes",

@@ -11,6 +11,7 @@ mod record;
 mod sandbox;
 mod scale;
 mod table;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

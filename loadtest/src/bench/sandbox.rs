@@ -15,13 +15,14 @@ use hearth_types::{RunId, SandboxId, SystemClock};
 use tokio::time::Instant;
 
 use super::figure::Measured;
-use super::paired::{Caller, Side};
+use super::paired::{Caller, Side, crowds};
+use super::wire::Wire;
 use super::{Found, Plan};
-use crate::Error;
 use crate::floors::engine::BareEngine;
 use crate::floors::pipe;
 use crate::latencies::Latencies;
 use crate::stop::to_the_end;
+use crate::{Error, machine};
 
 /// Sessions that wait in the pool, and so the size of a burst.
 const POOL: u64 = 8;
@@ -60,6 +61,10 @@ async fn measure_all(
     let cold = Bench::start(&folder.join("node-cold"), 0).await?;
     let measured = sessions(plan, &cold, engine, found).await;
     cold.end().await?;
+    measured?;
+    let many = Bench::start(&folder.join("node-many"), 0).await?;
+    let measured = crowd_of_sessions(plan, &many, engine.as_mut(), found).await;
+    many.end().await?;
     measured?;
     let Some(engine) = engine else {
         for name in OPENS {
@@ -199,9 +204,24 @@ async fn sessions(plan: &Plan, bench: &Bench, engine: &mut Option<BareEngine>, f
     found.put("exec_p50", of(&ours, 0.5));
     found.put("exec_p99", of(&ours, 0.99));
     found.put("exec_shell_p50", of(&in_shell, 0.5));
+    plan.say("commands over gRPC");
+    let wire = Wire::serve(&bench.node).await?;
+    let (call, mut over_grpc) = (wire.commands(&session, PROGRAM), Side::default());
+    for _ in 0..20 {
+        call(0, 0).await?;
+    }
+    for _ in 0..plan.rounds(15) {
+        over_grpc.calls(40, &call).await?;
+    }
+    found.put("exec_grpc_p50", of(&over_grpc, 0.5));
+    drop(wire);
     plan.say("output");
-    let drained = output(plan, bench, &session).await?;
+    let (drained, cpu) = output(plan, bench, &session, engine.as_ref()).await?;
     found.put("output_mb_s", if engine.is_some() { drained } else { local(drained) });
+    match cpu {
+        Some(cpu) => found.put("output_cpu_s_gb", cpu),
+        None => found.miss("output_cpu_s_gb", LOCAL),
+    }
     bench.close(&session).await
 }
 
@@ -225,21 +245,106 @@ async fn cold_opens(plan: &Plan, bench: &Bench, engine: &mut BareEngine) -> Resu
     Ok(ours.over(&floor, 0.5))
 }
 
-async fn output(plan: &Plan, bench: &Bench, session: &SandboxId) -> Result<Measured, Error> {
+/// MB a second and, in containers, CPU seconds for a GB.
+async fn output(
+    plan: &Plan,
+    bench: &Bench,
+    session: &SandboxId,
+    engine: Option<&BareEngine>,
+) -> Result<(Measured, Option<Measured>), Error> {
     let line = format!("yes 'a line of output, of which there is far too much' | head -c {OUTPUT_BYTES}");
+    let container = format!("hearth-{session}");
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
+    let (mut our_cpu, mut floor_cpu) = (Vec::new(), Vec::new());
     #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
     let rate = |bytes: u64, took: Duration| bytes as f64 / 1e6 / took.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
+    let for_a_gb = |seconds: f64, bytes: u64| seconds / (bytes as f64 / 1e9).max(1e-9);
     for _ in 0..plan.rounds(5) {
-        let began = Instant::now();
+        let inside = async || match engine {
+            Some(engine) => Ok::<_, Error>(engine.used(&container).await?.0),
+            None => Ok(0.0),
+        };
+        let (cpu, inside_before, began) = (own_cpu(false), inside().await?, Instant::now());
         let bytes = bench.exec(session, &line).await?;
         ours.push(rate(bytes, began.elapsed()));
+        our_cpu.push(for_a_gb(own_cpu(false) - cpu + inside().await? - inside_before, bytes));
+        let cpu = own_cpu(true);
         let (took, bytes) = pipe::drain(&line).await?;
         floor.push(rate(bytes, took));
+        floor_cpu.push(for_a_gb(own_cpu(true) - cpu, bytes));
     }
-    let ratios: Vec<f64> = ours.iter().zip(&floor).map(|(ours, floor)| ours / floor.max(1e-6)).collect();
     let of = |rates: &[f64]| crate::latencies::middle(rates).map_or(0.0, |(middle, _)| middle);
-    Ok(super::paired::compare(of(&ours), of(&floor), &ratios))
+    let compared = |ours: &[f64], floor: &[f64]| {
+        let ratios: Vec<f64> = ours.iter().zip(floor).map(|(ours, floor)| ours / floor.max(1e-6)).collect();
+        super::paired::compare(of(ours), of(floor), &ratios)
+    };
+    Ok((compared(&ours, &floor), engine.map(|_| compared(&our_cpu, &floor_cpu))))
+}
+
+/// CPU seconds of this process and, if they count, of those that it has waited for.
+fn own_cpu(children: bool) -> f64 {
+    machine::cpu_seconds_with(std::process::id(), children).unwrap_or_default()
+}
+
+/// Many sessions at once: what one holds while it is idle, and how many commands all run.
+async fn crowd_of_sessions(
+    plan: &Plan,
+    bench: &Bench,
+    engine: Option<&mut BareEngine>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    const MANY: usize = 64;
+    const FIGURES: [&str; 2] = ["execs_per_s_64", "session_bytes"];
+    let Some(engine) = engine else {
+        FIGURES.iter().for_each(|name| found.miss(name, LOCAL));
+        return Ok(());
+    };
+    plan.say(&format!("{MANY} sessions"));
+    // The first takes along what the node holds for any number.
+    let first = bench.open().await?.session_id;
+    bench.exec(&first, PROGRAM).await?;
+    let held = || machine::private_bytes(std::process::id()).unwrap_or_default();
+    let before = held();
+    let mut sessions = vec![first];
+    while sessions.len() < MANY {
+        let opened = bench.open().await?.session_id;
+        bench.exec(&opened, PROGRAM).await?;
+        sessions.push(opened);
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
+    let in_node = held().saturating_sub(before) as f64 / (MANY - 1) as f64;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for session in sessions.iter().rev().take(8) {
+        let (name, _) = engine.start().await?;
+        #[allow(clippy::cast_precision_loss, reason = "a number of bytes")]
+        let of = |bytes: u64| bytes as f64;
+        ours.push(of(engine.used(&format!("hearth-{session}")).await?.1) + in_node);
+        bare.push(of(engine.used(&name).await?.1));
+        engine.remove(&name).await?;
+    }
+    let of = |bytes: &[f64]| crate::latencies::middle(bytes).map_or(0.0, |(middle, _)| middle);
+    let ratios: Vec<f64> = ours.iter().zip(&bare).map(|(ours, bare)| ours / bare.max(1.0)).collect();
+    found.put("session_bytes", super::paired::compare(of(&ours), of(&bare), &ratios));
+
+    let engine = Arc::new(engine.calls());
+    let sessions = Arc::new(sessions);
+    let chosen =
+        |sessions: &[SandboxId], caller: u64| sessions[usize::try_from(caller).unwrap_or(0) % sessions.len()].clone();
+    let commands: Caller = {
+        let (node, sessions) = (bench.node.clone(), sessions.clone());
+        Arc::new(move |caller, _| {
+            let (node, session) = (node.clone(), chosen(&sessions, caller));
+            Box::pin(async move { exec(&node, &session, PROGRAM).await.map(drop) })
+        })
+    };
+    let bare: Caller = Arc::new(move |caller, _| {
+        let (engine, container) = (engine.clone(), format!("hearth-{}", chosen(&sessions, caller)));
+        Box::pin(async move { engine.exec(&container, PROGRAM).await.map(drop) })
+    });
+    let measured = crowds(MANY as u64, plan.rounds(3), Duration::from_millis(2_000), &commands, &bare).await;
+    found.keep("execs_per_s_64", measured);
+    Ok(())
 }
 
 /// Bursts as large as the pool, each once it is full again.

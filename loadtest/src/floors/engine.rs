@@ -8,7 +8,7 @@ use bollard::Docker;
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use bollard::models::{ContainerCreateBody, HostConfig};
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StatsOptionsBuilder,
 };
 use futures::StreamExt;
 use tokio::sync::Mutex;
@@ -19,6 +19,33 @@ use crate::stop::to_the_end;
 
 /// Tells this run's containers from everybody else's.
 const LABEL: &str = "hearth.load";
+
+/// Calls of an engine about containers that others have made.
+pub(crate) struct EngineCalls(Docker);
+
+impl EngineCalls {
+    /// The whole cycle of one exec: made, started, its output read to the end, its code asked for.
+    pub(crate) async fn exec(&self, container: &str, line: &str) -> Result<Duration, Error> {
+        let began = Instant::now();
+        let options = CreateExecOptions {
+            cmd: Some(vec!["sh", "-c", line]),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            ..CreateExecOptions::default()
+        };
+        let exec = self.0.create_exec(container, options).await?;
+        if let StartExecResults::Attached { mut output, .. } = self.0.start_exec(&exec.id, None).await? {
+            while let Some(piece) = output.next().await {
+                piece?;
+            }
+        }
+        let ended = self.0.inspect_exec(&exec.id).await?;
+        match ended.exit_code {
+            Some(0) => Ok(began.elapsed()),
+            code => Err(Error::Answer(format!("the engine's exec ended with {code:?}"))),
+        }
+    }
+}
 
 /// What it has made goes with it.
 pub(crate) struct BareEngine {
@@ -90,26 +117,25 @@ impl BareEngine {
         Ok((name, began.elapsed()))
     }
 
-    /// The whole cycle of one exec: made, started, its output read to the end, its code asked for.
+    /// What many may call at once.
+    pub(crate) fn calls(&self) -> EngineCalls {
+        EngineCalls(self.docker.clone())
+    }
+
     pub(crate) async fn exec(&self, container: &str, line: &str) -> Result<Duration, Error> {
-        let began = Instant::now();
-        let options = CreateExecOptions {
-            cmd: Some(vec!["sh", "-c", line]),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            ..CreateExecOptions::default()
-        };
-        let exec = self.docker.create_exec(container, options).await?;
-        if let StartExecResults::Attached { mut output, .. } = self.docker.start_exec(&exec.id, None).await? {
-            while let Some(piece) = output.next().await {
-                piece?;
-            }
-        }
-        let ended = self.docker.inspect_exec(&exec.id).await?;
-        match ended.exit_code {
-            Some(0) => Ok(began.elapsed()),
-            code => Err(Error::Answer(format!("the engine's exec ended with {code:?}"))),
-        }
+        self.calls().exec(container, line).await
+    }
+
+    /// What a container has used: CPU seconds, and bytes of memory but for files that nobody reads.
+    pub(crate) async fn used(&self, container: &str) -> Result<(f64, u64), Error> {
+        let options = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
+        let stats = Box::pin(self.docker.stats(container, Some(options))).next().await.transpose()?;
+        let stats = stats.ok_or_else(|| Error::Answer(format!("the engine has no figures of {container}")))?;
+        let cpu = stats.cpu_stats.and_then(|cpu| cpu.cpu_usage?.total_usage).unwrap_or(0);
+        let memory = stats.memory_stats.unwrap_or_default();
+        let cached = memory.stats.as_ref().and_then(|stats| stats.get("inactive_file")).copied().unwrap_or(0);
+        let bytes = memory.usage.unwrap_or(0).saturating_sub(cached);
+        Ok((Duration::from_nanos(cpu).as_secs_f64(), bytes))
     }
 
     pub(crate) async fn remove(&self, container: &str) -> Result<(), Error> {
