@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use hearth_run_core::RunSpec;
 use hearth_sandbox::{Caller, ExecArgs, KillArgs, OpenArgs, SharedSandboxes};
-use hearth_types::{CallId, ExecId, Fault, FaultCode, RunId, ToolCall, ToolOutput, TraceContext, TurnId, derive_hex};
+use hearth_types::{
+    CallId, ExecId, Fault, FaultCode, RunId, SandboxSpec, ToolCall, ToolOutput, TraceContext, TurnId, derive_hex,
+};
 use serde_json::Value;
 
 use crate::agent_tool::{AgentOp, Delegate};
@@ -96,32 +98,12 @@ impl Tools {
         match context.call.name.strip_prefix(SANDBOX) {
             None => self.delegate.run(context, AgentOp::parse(&context.call.arguments)?).await,
             Some(tool) => {
-                let arguments = self.sandbox_arguments(context, tool).await?;
-                hearth_sandbox::tools::call(&*self.sandboxes, &context.sandbox_caller(), tool, arguments).await
-            }
-        }
-    }
-
-    /// Constrains an open by the run's definition and the overrides, and gives an exec its id.
-    async fn sandbox_arguments(&self, context: &CallContext, tool: &str) -> Result<Value, Fault> {
-        let mut arguments = context.call.arguments.clone();
-        match tool {
-            "sandbox_open" => {
-                let args: OpenArgs = hearth_sandbox::tools::decode(arguments)?;
                 let overrides = self.delegate.overrides(context).await?;
-                let args = sandbox_tool::constrain(&context.run, &overrides, args)?;
-                serde_json::to_value(args).map_err(|error| Fault::internal(error.to_string()))
+                let arguments = sandbox_arguments(context, tool, &overrides)?;
+                let needs = sandbox_tool::needs(&context.run, &overrides);
+                let caller = Caller { needs, ..context.sandbox_caller() };
+                hearth_sandbox::tools::call(&*self.sandboxes, &caller, tool, arguments).await
             }
-            "sandbox_exec" => {
-                if let Value::Object(fields) = &mut arguments
-                    && !fields.contains_key("exec_id")
-                    && let Some(exec_id) = context.exec_id()
-                {
-                    fields.insert("exec_id".to_owned(), exec_id.as_str().into());
-                }
-                Ok(arguments)
-            }
-            _ => Ok(arguments),
         }
     }
 
@@ -134,7 +116,7 @@ impl Tools {
                 }
             }
             "mcp__sandbox__sandbox_exec" => {
-                let Ok(arguments) = self.sandbox_arguments(context, "sandbox_exec").await else { return };
+                let Ok(arguments) = sandbox_arguments(context, "sandbox_exec", &[]) else { return };
                 let Ok(args) = hearth_sandbox::tools::decode::<ExecArgs>(arguments) else { return };
                 let Some(exec_id) = args.exec_id else { return };
                 let kill = KillArgs { session_id: args.session_id, exec_id };
@@ -144,6 +126,28 @@ impl Tools {
             }
             _ => {}
         }
+    }
+}
+
+/// Constrains an open by the run's definition and the overrides, and gives an exec its id.
+fn sandbox_arguments(context: &CallContext, tool: &str, overrides: &[SandboxSpec]) -> Result<Value, Fault> {
+    let mut arguments = context.call.arguments.clone();
+    match tool {
+        "sandbox_open" => {
+            let args: OpenArgs = hearth_sandbox::tools::decode(arguments)?;
+            let args = sandbox_tool::constrain(&context.run, overrides, args)?;
+            serde_json::to_value(args).map_err(|error| Fault::internal(error.to_string()))
+        }
+        "sandbox_exec" => {
+            if let Value::Object(fields) = &mut arguments
+                && !fields.contains_key("exec_id")
+                && let Some(exec_id) = context.exec_id()
+            {
+                fields.insert("exec_id".to_owned(), exec_id.as_str().into());
+            }
+            Ok(arguments)
+        }
+        _ => Ok(arguments),
     }
 }
 

@@ -230,5 +230,9 @@ fn wire_caller(caller: &Caller) -> WireCaller {
         run: text(&caller.run),
         call: caller.call.clone().unwrap_or_default(),
         secrets: caller.secrets.clone().into_iter().collect(),
+        isolation: caller.needs.isolation.map(|level| level.as_str().to_owned()).unwrap_or_default(),
+        own: caller.needs.own,
+        read_only: caller.needs.read_only,
+        no_network: caller.needs.no_network,
     }
 }

@@ -232,6 +232,7 @@ impl Nodes {
             isolation: args.isolation,
             runtime: args.runtime.clone(),
             workspace: args.workspace.is_some(),
+            image: args.image.clone(),
             home: self.home(caller, args, &rows).await?,
             affinity,
         };
@@ -413,22 +414,22 @@ impl Sandboxes for Nodes {
 
     /// Asks every node: which ones have sessions of the tree is known to them alone.
     async fn close_run(&self, caller: &Caller, root_run: &RunId, tombstone: bool) -> Result<CloseRunResult, Fault> {
-        let mut closed = 0;
-        for row in self.live().await? {
-            let count: u64 = read(self.insist(&row.node, &Question::CloseTree { caller, root_run, tombstone }).await?)?;
-            closed += count;
-        }
-        Ok(CloseRunResult { closed })
+        let rows = self.live().await?;
+        let asked = rows.iter().map(|row| async move {
+            read::<u64>(self.insist(&row.node, &Question::CloseTree { caller, root_run, tombstone }).await?)
+        });
+        // One that does not answer keeps nobody else's sessions open; the first failure is told at the end.
+        let counts = join_all(asked).await.into_iter().collect::<Result<Vec<u64>, Fault>>()?;
+        Ok(CloseRunResult { closed: counts.into_iter().sum() })
     }
 
     async fn list(&self, caller: &Caller) -> Result<Vec<SessionRow>, Fault> {
-        let mut all = Vec::new();
-        for row in self.live().await? {
+        let rows = self.live().await?;
+        let asked = rows.iter().map(|row| async move {
             let listed: Value = self.call(&row.node, caller, "sandbox_list", &json!({})).await?;
-            let rows: Vec<SessionRow> = read(listed["sandboxes"].clone())?;
-            all.extend(rows);
-        }
-        Ok(all)
+            read::<Vec<SessionRow>>(listed["sandboxes"].clone())
+        });
+        Ok(join_all(asked).await.into_iter().collect::<Result<Vec<_>, Fault>>()?.concat())
     }
 
     async fn drain(&self, node: &str) -> Result<(), Fault> {
@@ -439,12 +440,11 @@ impl Sandboxes for Nodes {
     }
 
     async fn list_all(&self) -> Result<Vec<SessionRow>, Fault> {
-        let mut all = Vec::new();
-        for row in self.live().await? {
-            let rows: Vec<SessionRow> = read(self.insist(&row.node, &Question::ListAll).await?)?;
-            all.extend(rows);
-        }
-        Ok(all)
+        let rows = self.live().await?;
+        let asked = rows
+            .iter()
+            .map(|row| async move { read::<Vec<SessionRow>>(self.insist(&row.node, &Question::ListAll).await?) });
+        Ok(join_all(asked).await.into_iter().collect::<Result<Vec<_>, Fault>>()?.concat())
     }
 
     async fn list_some(&self) -> Result<(Vec<SessionRow>, bool), Fault> {

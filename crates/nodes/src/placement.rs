@@ -9,6 +9,8 @@ pub struct Wanted {
     pub isolation: Option<Isolation>,
     pub runtime: Option<String>,
     pub workspace: bool,
+    /// Another than the nodes' own.
+    pub image: Option<String>,
     /// Where the workspace is, if it is anywhere yet.
     pub home: Option<WorkspaceHome>,
     /// Sessions of one affinity go to one node as long as the nodes stay the same: those that use one
@@ -51,7 +53,7 @@ pub fn choose<'n>(nodes: &'n [NodeRow], wanted: &Wanted) -> Result<&'n NodeRow, 
             "no sandbox node keeps durable workspaces; leave `workspace` out, or set SANDBOX_WORKSPACE_ROOT on a node",
         ));
     }
-    let fitting = at_home(fitting, wanted)?;
+    let fitting = with_image(at_home(fitting, wanted)?, wanted);
     let rank = |node: &&NodeRow| derive_hex(&["placement", &wanted.affinity, &node.node]);
     fitting.into_iter().filter(|node| node.sessions < node.max_sessions).max_by_key(rank).ok_or_else(|| {
         Fault::new(FaultCode::QuotaExceeded, "every sandbox node is full; close a session, or try again")
@@ -75,6 +77,15 @@ fn at_home<'n>(fitting: Vec<&'n NodeRow>, wanted: &Wanted) -> Result<Vec<&'n Nod
         return Err(Fault::unavailable(message).with_details(serde_json::json!({ "node": home.node })));
     }
     Ok(sharing)
+}
+
+/// Those that have the image, as far as they have told; where none has, any of them says so.
+fn with_image<'n>(fitting: Vec<&'n NodeRow>, wanted: &Wanted) -> Vec<&'n NodeRow> {
+    let Some(image) = &wanted.image else { return fitting };
+    let latest = format!("{image}:latest");
+    let has = |node: &&&NodeRow| node.image == *image || node.images.iter().any(|has| has == image || *has == latest);
+    let having: Vec<&NodeRow> = fitting.iter().filter(has).copied().collect();
+    if having.is_empty() { fitting } else { having }
 }
 
 fn has_level(node: &NodeRow, wanted: &Wanted) -> bool {
@@ -160,6 +171,22 @@ mod tests {
         assert_eq!(choose(&full, &at("a", "shared", 1)).unwrap_err().code, FaultCode::QuotaExceeded);
         let drains = [NodeRow { draining: true, ..shared("a") }, shared("b")];
         assert_eq!(choose(&drains, &at("a", "shared", 1)).unwrap().node, "b");
+    }
+
+    #[test]
+    fn a_session_goes_where_its_image_is() {
+        let images = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let nodes = [
+            NodeRow { images: images(&["a:latest"]), ..node("a") },
+            NodeRow { images: images(&["b:1"]), ..node("b") },
+            node("c"),
+        ];
+        for n in 0..50 {
+            let wanted = |image: &str| Wanted { image: Some(image.to_owned()), ..affinity(&n.to_string()) };
+            assert_eq!(choose(&nodes, &wanted("a")).unwrap().node, "a");
+            assert_eq!(choose(&nodes, &wanted("b:1")).unwrap().node, "b");
+            choose(&nodes, &wanted("none")).expect("the node says that it has none");
+        }
     }
 
     #[test]

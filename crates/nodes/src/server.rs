@@ -9,8 +9,8 @@ use hearth_proto::v1::{
     ExportPart, ImportPart, ListAllReply, ListAllRequest, ListWorkspacesRequest, WorkspaceName, call_reply,
     close_tree_reply, drain_reply, export_part, import_part, list_all_reply,
 };
-use hearth_sandbox::{Caller, SharedSandboxes, TarStream, Workspaces};
-use hearth_types::{Fault, FaultCode, RunId, TraceContext};
+use hearth_sandbox::{Caller, Needs, SharedSandboxes, TarStream, Workspaces};
+use hearth_types::{Fault, FaultCode, Isolation, RunId, TraceContext};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 
@@ -49,7 +49,15 @@ fn caller_of(caller: Option<WireCaller>) -> Result<Caller, Fault> {
         "" => Ok(None),
         text => RunId::parse(text).map(Some).map_err(|error| Fault::invalid(field, text, &error.to_string())),
     };
+    let isolation = match caller.isolation.as_str() {
+        "" => None,
+        level => {
+            let known = [Isolation::L1, Isolation::L2, Isolation::L3].into_iter().find(|known| known.as_str() == level);
+            Some(known.ok_or_else(|| Fault::invalid("isolation", level, "L1, L2 or L3"))?)
+        }
+    };
     Ok(Caller {
+        needs: Needs { isolation, own: caller.own, read_only: caller.read_only, no_network: caller.no_network },
         root_run: run("root_run", &caller.root_run)?,
         run: run("run", &caller.run)?,
         call: Some(caller.call).filter(|call| !call.is_empty()),

@@ -1,5 +1,7 @@
 //! Durable workspaces over all nodes. A workspace is on one node; which one, the nodes are asked.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use hearth_registry::NodeRow;
@@ -11,11 +13,16 @@ use crate::client::{NoOutcome, Question};
 use crate::nodes::{read, told};
 use crate::placement::{Wanted, choose, workspace_affinity};
 
+struct Found {
+    asked: String,
+    workspace: WorkspaceRow,
+}
+
 impl Nodes {
-    /// What every node has, and the nodes that could not be asked.
-    async fn all_workspaces(&self, principal: Option<&Tenant>) -> Result<(Vec<WorkspaceRow>, Vec<String>), Fault> {
+    /// What every node has, each with a node that can be asked about it, and the nodes that could not be asked.
+    async fn all_workspaces(&self, principal: Option<&Tenant>) -> Result<(Vec<Found>, Vec<String>), Fault> {
         let rows = self.live().await?;
-        let (mut found, mut silent) = (Vec::new(), Vec::new());
+        let (mut found, mut silent) = (BTreeMap::<_, Found>::new(), Vec::new());
         for row in rows.iter().filter(|row| row.workspaces) {
             let node = row.node.clone();
             let answer = match self.client(row) {
@@ -23,7 +30,16 @@ impl Nodes {
                 Err(fault) => Ok(Err(fault)),
             };
             match answer {
-                Ok(Ok(listed)) => found.extend(read::<Vec<WorkspaceRow>>(listed)?),
+                Ok(Ok(listed)) => {
+                    for workspace in read::<Vec<WorkspaceRow>>(listed)? {
+                        // Nodes that share a storage all see it; the one that it is on knows its sessions.
+                        let storage = row.store.clone().unwrap_or_else(|| node.clone());
+                        let key = (workspace.tenant_id.clone(), workspace.name.clone(), storage);
+                        if workspace.node == node || !found.contains_key(&key) {
+                            found.insert(key, Found { asked: node.clone(), workspace });
+                        }
+                    }
+                }
                 Ok(Err(fault)) => {
                     tracing::warn!(node, %fault, "a node does not tell its workspaces");
                     silent.push(node);
@@ -34,7 +50,7 @@ impl Nodes {
                 }
             }
         }
-        Ok((found, silent))
+        Ok((found.into_values().collect(), silent))
     }
 
     /// The node that a workspace is on. That it is nowhere is known only when every node has said so.
@@ -45,9 +61,10 @@ impl Nodes {
             return Ok(keeping.first().map(|row| (*row).clone()));
         }
         let (found, silent) = self.all_workspaces(Some(principal)).await?;
-        let home = found.iter().filter(|row| row.name == name).max_by_key(|row| row.created_at);
-        match home {
-            Some(home) => Ok(rows.into_iter().find(|row| row.node == home.node)),
+        let newest = |found: &&Found| found.workspace.created_at;
+        match found.iter().filter(|found| found.workspace.name == name).max_by_key(newest) {
+            // Where the node that it is on is gone, one that sees it may take it over.
+            Some(found) => Ok(rows.into_iter().find(|row| row.node == found.asked)),
             None if silent.is_empty() => Ok(None),
             None => Err(Fault::unavailable(format!(
                 "whether there is such a workspace is not known: {} cannot be asked now; try again",
@@ -94,7 +111,8 @@ impl Nodes {
 #[async_trait]
 impl Workspaces for Nodes {
     async fn list_workspaces(&self, principal: Option<&Tenant>) -> Result<Vec<WorkspaceRow>, Fault> {
-        let (mut found, silent) = self.all_workspaces(principal).await?;
+        let (found, silent) = self.all_workspaces(principal).await?;
+        let mut found: Vec<WorkspaceRow> = found.into_iter().map(|found| found.workspace).collect();
         if !silent.is_empty() {
             return Err(Fault::unavailable(format!(
                 "{} cannot be asked for workspaces now; try again",

@@ -127,14 +127,14 @@ pub(crate) enum NoAnswer {
     Silent,
 }
 
-/// Asks a replica for a run's state, for members that have no journal. `None`: it could not be found
-/// out, or the run is not known there.
-pub async fn ask_state(bus: &dyn Bus, replica: &ReplicaId, run_id: &RunId) -> Option<RunState> {
+/// Asks a replica for a run's state, for members that have no journal. `None`: it could not be found out;
+/// `Some(None)`: there is no such run.
+pub async fn ask_state(bus: &dyn Bus, replica: &ReplicaId, run_id: &RunId) -> Option<Option<RunState>> {
     let question = Question { run_id: run_id.clone(), place: false, what: What::State };
     let payload = serde_json::to_vec(&question).ok()?;
     let answer = bus.request(&Subject::Liveness(replica.clone()), Bytes::from(payload), ANSWER_WITHIN).await.ok()?;
     match hearth_types::from_own_json(&answer) {
-        Ok(Said::State(state)) => state,
+        Ok(Said::State(state)) => Some(state),
         _ => None,
     }
 }

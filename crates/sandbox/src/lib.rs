@@ -23,8 +23,8 @@ pub use env::{session_env, session_home, session_path};
 pub use error::{Error, ErrorKind};
 pub use node::{is_image_name, is_workspace_name};
 pub use port::{
-    Caller, CloseRunArgs, CloseRunResult, ExecArgs, ExecResult, KillArgs, Liveness, OpenArgs, OpenResult, PollArgs,
-    ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SessionUsage, SharedSandboxes, WriteArgs,
-    WriteResult,
+    Caller, CloseRunArgs, CloseRunResult, ExecArgs, ExecResult, KillArgs, Liveness, Needs, OpenArgs, OpenResult,
+    PollArgs, ReadArgs, ReadResult, RunLiveness, Sandboxes, SessionArgs, SessionRow, SessionUsage, SharedSandboxes,
+    WriteArgs, WriteResult,
 };
 pub use workspaces::{Imported, TarStream, WorkspaceRow, WorkspaceUse, Workspaces};

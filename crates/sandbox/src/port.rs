@@ -26,6 +26,18 @@ pub struct Caller {
     pub call: Option<String>,
     /// Secrets for the commands' environment. Never shown, logged or stored.
     pub secrets: BTreeMap<String, String>,
+    /// What a session must hold for the run that calls, whoever opened it.
+    pub needs: Needs,
+}
+
+/// The narrowest that a run's definition, its opener and the overrides allow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub isolation: Option<Isolation>,
+    /// A session that the run opened itself.
+    pub own: bool,
+    pub read_only: bool,
+    pub no_network: bool,
 }
 
 impl fmt::Debug for Caller {
@@ -36,6 +48,7 @@ impl fmt::Debug for Caller {
             .field("run", &self.run)
             .field("call", &self.call)
             .field("secrets", &self.secrets.keys())
+            .field("needs", &self.needs)
             .finish()
     }
 }

@@ -100,6 +100,7 @@ behaves! {
     sharing::t16_another_tenants_session_does_not_exist,
     sharing::a_caller_without_a_tenant_opens_nothing,
     sharing::t15_what_is_refused_leaves_nothing_half_open,
+    sharing::a_session_that_is_looser_than_the_run_allows_is_refused_by_its_id_too,
 }
 
 macro_rules! on_two_nodes {
@@ -289,6 +290,7 @@ escapes! {
     process_1_cannot_be_harmed,
     t9_a_link_that_turns_leads_nowhere,
     a_workspace_that_is_filled_is_stopped_and_can_be_emptied,
+    a_workspace_that_is_filled_by_what_was_left_behind_ends_its_session,
     a_command_without_a_process_for_it_is_refused_and_can_be_repeated,
     a_command_is_told_that_memory_ran_out_also_when_only_its_child_was_killed,
 }

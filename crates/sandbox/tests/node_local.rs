@@ -92,6 +92,7 @@ on_both! {
     sharing::t16_another_tenants_session_does_not_exist,
     sharing::a_caller_without_a_tenant_opens_nothing,
     sharing::t15_what_is_refused_leaves_nothing_half_open,
+    sharing::a_session_that_is_looser_than_the_run_allows_is_refused_by_its_id_too,
 }
 
 macro_rules! on_two_nodes {

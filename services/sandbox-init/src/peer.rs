@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ struct Outgoing {
 #[derive(Debug)]
 pub struct Peer {
     stream: UnixStream,
+    /// Not of this session, as far as that can be known.
+    outside: bool,
     input: Vec<u8>,
     outgoing: Option<Outgoing>,
     parked: Option<Parked>,
@@ -64,11 +67,16 @@ pub struct Peer {
 
 impl Peer {
     pub fn new(stream: UnixStream, now: u64) -> Self {
-        Self { stream, input: Vec::new(), outgoing: None, parked: None, since: now }
+        let outside = is_outside(&stream);
+        Self { stream, outside, input: Vec::new(), outgoing: None, parked: None, since: now }
     }
 
     pub const fn stream(&self) -> &UnixStream {
         &self.stream
+    }
+
+    pub const fn outside(&self) -> bool {
+        self.outside
     }
 
     pub const fn parked(&self) -> Option<&Parked> {
@@ -243,6 +251,27 @@ impl Outgoing {
         }
         Ok(self.sent == front + self.tail.as_ref().map_or(0, |(_, len)| *len))
     }
+}
+
+/// Whether the other end is a process that this one's namespace has no number for. Where this is the first process of
+/// one, all that runs in the session has a number, and the node has none; elsewhere they look alike.
+fn is_outside(stream: &UnixStream) -> bool {
+    if rustix::process::getpid() != rustix::process::Pid::INIT {
+        return true;
+    }
+    let mut peer = libc::ucred { pid: -1, uid: 0, gid: 0 };
+    let mut len = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: the descriptor is open, and `peer` has room for the `len` bytes that are written.
+    let known = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast::<libc::c_void>(),
+            &raw mut len,
+        )
+    };
+    known == 0 && peer.pid == 0
 }
 
 #[cfg(test)]

@@ -223,7 +223,9 @@ impl Session {
             match peer.read(now) {
                 Progress::Gone => false,
                 Progress::Message(message) => {
-                    self.spoken_at = boot_ms();
+                    if peer.outside() {
+                        self.spoken_at = boot_ms();
+                    }
                     self.on_message(id, message, now);
                     true
                 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderName, header};
-use hearth_sandbox::Caller;
+use hearth_sandbox::{Caller, Needs};
 use hearth_types::{Fault, FaultCode, RunId, check_id};
 
 use crate::auth::Client;
@@ -43,7 +43,7 @@ pub fn take(headers: &mut HeaderMap, client: &Client) -> Result<Caller, Fault> {
             Some(parsed.map_err(|error| Fault::invalid("X-Loom-Root-Run", text, &error.to_string()))?)
         }
     };
-    Ok(Caller { principal, run: root_run.clone(), root_run, call: None, secrets })
+    Ok(Caller { principal, run: root_run.clone(), root_run, call: None, secrets, needs: Needs::default() })
 }
 
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, Fault> {

@@ -24,8 +24,12 @@ impl RunLiveness for ReplicaLiveness {
     async fn liveness(&self, root_run: &RunId) -> Liveness {
         let Ok(replicas) = self.registry.replicas().await else { return Liveness::Unknown };
         for row in replicas.iter().take(ASKED) {
-            if let Some(state) = hearth_residency::ask_state(&*self.bus, &row.replica, root_run).await {
-                return if state.is_final() { Liveness::Ended } else { Liveness::Alive };
+            match hearth_residency::ask_state(&*self.bus, &row.replica, root_run).await {
+                Some(Some(state)) if state.is_final() => return Liveness::Ended,
+                Some(Some(_)) => return Liveness::Alive,
+                // A name that a client made up: nobody lives who could hold the session.
+                Some(None) => return Liveness::Unheld,
+                None => {}
             }
         }
         Liveness::Unknown

@@ -225,6 +225,31 @@ async fn a_workspace_stays_where_it_is_and_none_passes_for_it() {
     cluster.stop().await;
 }
 
+/// Nodes that share a storage all see its workspaces; each is the one's that has opened it.
+#[tokio::test]
+async fn a_workspace_on_a_shared_storage_is_listed_once_and_removed_where_it_is() {
+    let Some(cluster) = options().nodes(2).start().await else { return };
+    let (api, other) = (cluster.api(0), cluster.api(1));
+    let run = api.open("mock", "a").await;
+    for name in ["one", "two", "three", "four"] {
+        let opened = tool(&api, &run, "sandbox_open", json!({ "workspace": name, "own": true })).await;
+        tool(&api, &run, "sandbox_write", json!({ "session_id": opened["session_id"], "path": "f", "content": "x" }))
+            .await;
+        let listed = other.get("/v1/workspaces").await.ok();
+        let rows = listed["workspaces"].as_array().expect("a list");
+        let of_it: Vec<&Value> = rows.iter().filter(|row| row["name"] == name).collect();
+        assert_eq!((of_it.len(), &of_it[0]["node"]), (1, &opened["node"]), "{listed}");
+        assert_eq!(of_it[0]["sessions"][0]["session_id"], opened["session_id"], "{listed}");
+        let remove = format!("/v1/workspaces/{name}");
+        other.finish(other.request("DELETE", &remove)).await.refused(409, "conflict");
+        assert_eq!(export(&other, name).await.status, 200);
+        tool(&api, &run, "sandbox_close", json!({ "session_id": opened["session_id"] })).await;
+        other.finish(other.request("DELETE", &remove)).await.ok();
+        other.finish(other.request("DELETE", &remove)).await.refused(404, "not_found");
+    }
+    cluster.stop().await;
+}
+
 async fn export(api: &Api, name: &str) -> hearth_tests::Reply {
     api.finish(api.request("GET", &format!("/v1/workspaces/{name}/export"))).await
 }

@@ -290,6 +290,8 @@ impl Driver for DockerDriver {
         let there = self.ours(&spec.session).await?.filter(|there| there.running).ok_or_else(lost)?;
         self.shared.egress.check(&spec.session).await?;
         let socket = self.answered(&spec.session).await?;
+        // The process that started it may have died before it could.
+        self.shared.folders.seal(&spec.session)?;
         Ok(Started { socket, workspace_path: WORK.to_owned(), runtime: there.runtime })
     }
 }

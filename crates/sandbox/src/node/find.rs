@@ -32,6 +32,7 @@ impl Inner {
         if !session.visible_to(caller) {
             return Err(Fault::not_found());
         }
+        session.meets(caller)?;
         session.opened().await?;
         let live = match session.phase() {
             Phase::Live(live) => live,

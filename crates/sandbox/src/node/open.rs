@@ -238,6 +238,7 @@ fn record(inner: &Inner, caller: &Caller, plan: &Plan, driver: &SharedDriver) ->
         workspace: plan.workspace.clone(),
         own,
         call: caller.call.clone(),
+        opened_by: caller.run.clone(),
         created_at: now,
         stage: Stage::Opening,
         pooled: false,

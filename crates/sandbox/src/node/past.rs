@@ -32,6 +32,8 @@ pub(crate) enum Why {
     Failed,
     /// Its opener went away before it was told of it.
     Unclaimed,
+    /// Something that no command answers for went on writing to a workspace that was too big.
+    Overgrown,
 }
 
 impl Why {
@@ -45,6 +47,7 @@ impl Why {
             Self::CutOff => "cut_off",
             Self::Failed => "failed",
             Self::Unclaimed => "unclaimed",
+            Self::Overgrown => "overgrown",
         }
     }
 
@@ -58,6 +61,9 @@ impl Why {
             Self::CutOff => "the session was closed because its node was cut off from the cluster",
             Self::Failed => "the session could not be opened",
             Self::Unclaimed => "the session was closed because its opener had gone away",
+            Self::Overgrown => {
+                "the session was closed because what a command had left behind went on filling its workspace past the limit"
+            }
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::node::past::{Gone, Why};
 use crate::node::policy::Existing;
 use crate::node::provenance::Provenance;
 use crate::node::state::{Record, StateFolder};
-use crate::{Caller, SessionRow, SessionUsage, SharedDriver, Started};
+use crate::{Caller, Network, SessionRow, SessionUsage, SharedDriver, Started, Work};
 
 /// Commands of one session at once.
 pub(crate) const MAX_RUNNING: usize = 32;
@@ -132,7 +132,28 @@ impl Session {
 
     /// Whether the caller may know of it: its principal's, and inside a run its own tree's.
     pub(crate) fn visible_to(&self, caller: &Caller) -> bool {
-        visible(caller, &self.record.principal, self.record.spec.root_run.as_ref())
+        // One of a run's own is nobody else's in the tree.
+        let others =
+            self.record.own && matches!((&self.record.opened_by, &caller.run), (Some(by), Some(run)) if by != run);
+        !others && visible(caller, &self.record.principal, self.record.spec.root_run.as_ref())
+    }
+
+    /// Refuses a run what its sandbox may not be: a session that is looser was opened by another run of its tree.
+    pub(crate) fn meets(&self, caller: &Caller) -> Result<(), Fault> {
+        let (needs, record) = (&caller.needs, &self.record);
+        let missing = [
+            ("isolation", needs.isolation.is_some_and(|least| record.isolation < least)),
+            ("own", needs.own && record.opened_by != caller.run),
+            ("read_only", needs.read_only && matches!(record.spec.work, Work::Durable { read_only: false, .. })),
+            ("network", needs.no_network && record.spec.network == Network::Egress),
+        ];
+        match missing.into_iter().find(|(_, missing)| *missing) {
+            None => Ok(()),
+            Some((field, _)) => Err(Fault::new(
+                FaultCode::ToolRefused,
+                format!("the session is looser in `{field}` than this run allows; open one with sandbox_open"),
+            )),
+        }
     }
 
     pub(crate) fn set_opening(&self, job: Job<()>) {

@@ -16,7 +16,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use hearth_types::{Isolation, SandboxId, Tenant, Timestamp};
+use hearth_types::{Isolation, RunId, SandboxId, Tenant, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,9 @@ pub(crate) struct Record {
     pub own: bool,
     /// The tool call that opened it.
     pub call: Option<String>,
+    /// The run that opened it.
+    #[serde(default)]
+    pub opened_by: Option<RunId>,
     pub created_at: Timestamp,
     pub stage: Stage,
     /// Whether it came from the pool.
@@ -307,6 +310,7 @@ pub(crate) mod tests {
             workspace: None,
             own: false,
             call: None,
+            opened_by: None,
             created_at: Timestamp::from_millis(1_000),
             stage: Stage::Opening,
             pooled: false,

@@ -1,8 +1,9 @@
 //! How big workspaces are, and what is done about one that grows too big.
 //!
 //! Few hosts can hold a folder to a size, so it is measured: while commands run that may write to it, every few
-//! seconds. Past its limit a workspace takes no more writes, and commands under which it goes on growing are
-//! ended; others may run, to make room.
+//! seconds, and now and then as long as a session has it, since a command may have left something behind that writes.
+//! Past its limit a workspace takes no more writes, and commands under which it goes on growing are ended; others may
+//! run, to make room. Where it grows without a command, the session is ended.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,7 +15,9 @@ use tokio::time::Instant;
 use crate::Work;
 use crate::node::Inner;
 use crate::node::archive::Size;
+use crate::node::close;
 use crate::node::metrics::WORKSPACE_STOPS;
+use crate::node::past::Why;
 use crate::node::session::{Phase, Session, locked};
 use crate::node::workspaces::{Place, limit_bytes, measure};
 
@@ -24,6 +27,9 @@ const FRESH: Duration = Duration::from_secs(10);
 /// all the time.
 const PAUSE: Duration = Duration::from_secs(3);
 const SHARE: u32 = 10;
+/// The same while nothing is known to write.
+const SELDOM: Duration = Duration::from_secs(30);
+const SELDOM_SHARE: u32 = 100;
 /// Workspaces whose size is remembered.
 const MAX_KNOWN: usize = 4_096;
 
@@ -57,8 +63,11 @@ impl Usage {
         Some((known.size, known.at))
     }
 
-    fn is_due(&self, place: &Place) -> bool {
-        self.0.get(place).is_none_or(|known| known.looked.elapsed() >= PAUSE.max(known.took * SHARE))
+    fn is_due(&self, place: &Place, written: impl FnOnce() -> bool) -> bool {
+        let Some(known) = self.0.get(place) else { return true };
+        let age = known.looked.elapsed();
+        age >= SELDOM.max(known.took * SELDOM_SHARE)
+            || (age >= PAUSE.max(known.took * SHARE) && (known.size.bytes > known.before || written()))
     }
 
     fn bytes(&self, place: &Place) -> Option<u64> {
@@ -97,7 +106,7 @@ pub(crate) async fn look(inner: &Arc<Inner>, sessions: &[Arc<Session>]) {
     let due = |session: &Arc<Session>| {
         let place = session.place()?;
         let writes = matches!(session.record.spec.work, Work::Durable { read_only: false, .. });
-        (writes && locked(&inner.usage).is_due(&place) && session.may_have_written()).then_some(place)
+        (writes && locked(&inner.usage).is_due(&place, || session.may_have_written())).then_some(place)
     };
     let places: BTreeSet<Place> = sessions.iter().filter_map(due).collect();
     for place in places {
@@ -106,13 +115,24 @@ pub(crate) async fn look(inner: &Arc<Inner>, sessions: &[Arc<Session>]) {
             continue;
         }
         if locked(&inner.usage).grows_past(&place, limit_bytes(inner)) {
-            stop_commands(sessions, &place).await;
+            stop_growth(inner, sessions, &place).await;
         }
     }
 }
 
-async fn stop_commands(sessions: &[Arc<Session>], place: &Place) {
-    for session in sessions.iter().filter(|session| session.place().as_ref() == Some(place)) {
+async fn stop_growth(inner: &Arc<Inner>, sessions: &[Arc<Session>], place: &Place) {
+    let writes = |session: &&Arc<Session>| {
+        session.place().as_ref() == Some(place)
+            && matches!(session.record.spec.work, Work::Durable { read_only: false, .. })
+    };
+    let left_behind = !sessions.iter().filter(writes).any(|session| session.runs_commands());
+    for session in sessions.iter().filter(writes) {
+        if left_behind {
+            tracing::warn!(session = %session.id(), workspace = place.1, "a workspace is over its limit and grows without a command; the session is ended");
+            WORKSPACE_STOPS.inc();
+            drop(close::begin(inner, session, Why::Overgrown));
+            continue;
+        }
         let Phase::Live(live) = session.phase() else { continue };
         for exec_id in session.running() {
             tracing::warn!(session = %session.id(), %exec_id, workspace = place.1, "a workspace is over its limit and grows; a command is ended");

@@ -105,10 +105,18 @@ impl Workspaces for Node {
         let inner = self.inner.clone();
         let Some(root) = inner.options.workspace_root.clone() else { return Ok(Vec::new()) };
         let only = principal.cloned();
-        let found = blocking(move || find(&root, only.as_ref())).await.map_err(|error| fault("workspaces", &error))?;
+        let found = blocking(move || {
+            let homes = Homes::on(&root);
+            let home = |(place, made): (Place, Timestamp)| {
+                let home = homes.of(&place.0, &place.1)?;
+                Ok((place, made, home))
+            };
+            find(&root, only.as_ref())?.into_iter().map(home).collect::<Result<Vec<_>, Error>>()
+        });
+        let found = found.await.map_err(|error| fault("workspaces", &error))?;
         let sessions = locked(&inner.table).sessions();
         let mut rows = Vec::with_capacity(found.len());
-        for (place, created_at) in found {
+        for (place, created_at, home) in found {
             let (size, measured_at) = match size_of(&inner, &place).await {
                 Ok(measured) => measured,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -118,7 +126,7 @@ impl Workspaces for Node {
                 sessions: uses(&sessions, &place),
                 name: place.1,
                 tenant_id: place.0,
-                node: inner.options.name.clone(),
+                node: home.map_or_else(|| inner.options.name.clone(), |home| home.node),
                 size_bytes: size.bytes,
                 files: size.files,
                 limit_bytes: limit_bytes(&inner),
@@ -138,11 +146,16 @@ impl Workspaces for Node {
             let held = hold(&inner, &place, Hold::Change)?;
             let (owner, name) = place.clone();
             let trash = aside(&inner.options.name);
-            let removed = blocking(move || {
-                remove(&root, &owner, &name, &trash)?;
-                Homes::on(&root).forget(&owner, &name)
-            })
-            .await;
+            let removed = match take_home_of_one_there(&inner, &place).await {
+                Ok(()) => {
+                    blocking(move || {
+                        remove(&root, &owner, &name, &trash)?;
+                        Homes::on(&root).forget(&owner, &name)
+                    })
+                    .await
+                }
+                Err(error) => Err(error),
+            };
             locked(&inner.usage).forget(&place);
             drop(held);
             removed.map_err(|error| told("delete", &error))
@@ -154,7 +167,9 @@ impl Workspaces for Node {
         let root = checked(&self.inner, principal, name)?;
         let (owner, wanted) = (principal.clone(), name.to_owned());
         let folder = blocking(move || open(&root, &owner, &wanted)).await.map_err(|error| told("export", &error))?;
-        let held = hold(&self.inner, &(principal.clone(), name.to_owned()), Hold::Export)?;
+        let place = (principal.clone(), name.to_owned());
+        let held = hold(&self.inner, &place, Hold::Export)?;
+        take_home_of_one_there(&self.inner, &place).await.map_err(|error| told("export", &error))?;
         let (sender, receiver) = mpsc::channel(PIECES);
         let work = async move {
             let packed = blocking(move || {
@@ -321,6 +336,14 @@ pub(crate) async fn take_home(inner: &Arc<Inner>, principal: &str, name: &str) -
     }
     let message = format!("the workspace is on sandbox node {}, which is not known to be gone; try again", home.node);
     Err(Error::new(ErrorKind::Unavailable, message))
+}
+
+/// The same for a workspace that is to be there: none is made a home for what is not.
+async fn take_home_of_one_there(inner: &Arc<Inner>, place: &Place) -> Result<(), Error> {
+    let root = inner.options.workspace_root.clone().ok_or_else(gone)?;
+    let (owner, name) = place.clone();
+    blocking(move || open(&root, &owner, &name).map(drop)).await?;
+    take_home(inner, &place.0, &place.1).await
 }
 
 /// A name for something that is on its way in or out, of this node's.

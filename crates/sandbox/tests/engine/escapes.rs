@@ -150,6 +150,29 @@ pub async fn a_workspace_that_is_filled_is_stopped_and_can_be_emptied(place: Pla
     bench.finish().await;
 }
 
+/// What a command has left behind answers to no command, and is ended with its session.
+pub async fn a_workspace_that_is_filled_by_what_was_left_behind_ends_its_session(place: Place) {
+    let bench = Bench::with(place, |options| options.max_workspace_mb = 24).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.workspace("full").await.session_id;
+    let fill = "(setsid sh -c 'while :; do head -c 2097152 /dev/zero >> f; sleep 0.3; done' > /dev/null 2>&1 &)";
+    assert_eq!(hand.sh(&session, fill).await.exit_code, Some(0), "the command has ended");
+    until("the session is ended", || async {
+        match hand.try_exec(command(&session, "exit 0")).await {
+            // Its end tells that it was used; nothing but what was left behind writes.
+            Ok(_) => {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                false
+            }
+            Err(fault) => fault.details.is_some_and(|details| details["reason"] == "overgrown"),
+        }
+    })
+    .await;
+    let next = hand.workspace("full").await.session_id;
+    assert_eq!(hand.sh(&next, "rm f; echo room").await.output, "room\n", "the workspace is kept, and room can be made");
+    bench.finish().await;
+}
+
 /// At the limit of processes a command is refused before it has done anything, and can be asked for again.
 pub async fn a_command_without_a_process_for_it_is_refused_and_can_be_repeated(place: Place) {
     let bench = Bench::new(place).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use futures::future::join_all;
-use hearth_sandbox::{Caller, OpenArgs, ReadArgs, Sandboxes as _, SessionArgs};
+use hearth_sandbox::{Caller, Needs, OpenArgs, ReadArgs, Sandboxes as _, SessionArgs};
 use hearth_types::{Isolation, RunId, SandboxId};
 
 use super::bench::{Bench, Place, caller, code, command, run};
@@ -131,5 +131,35 @@ pub async fn t15_what_is_refused_leaves_nothing_half_open(place: Place) {
         max_bytes: None,
     };
     assert_eq!(code(hand.node.read(&hand.caller, args).await), "not_found");
+    bench.finish().await;
+}
+
+/// What a run may not have it does not get by the id of a session that another run of its tree has opened.
+pub async fn a_session_that_is_looser_than_the_run_allows_is_refused_by_its_id_too(place: Place) {
+    let bench = Bench::new(place).await;
+    let parent = bench.hand(run("run_root", "run_root"));
+    let shared = parent.workspace("code").await.session_id;
+    let own = parent.try_open(OpenArgs { own: Some(true), ..OpenArgs::default() }).await.unwrap().session_id;
+    let child = |needs: Needs| bench.hand(Caller { needs, ..run("run_root", "run_child") });
+    let free = child(Needs::default());
+    free.sh(&shared, "true").await;
+    assert_eq!(code(free.try_exec(command(&own, "true")).await), "not_found", "it is its parent's own");
+    assert!(!free.listed().await.contains(&own));
+    for needs in [
+        Needs { read_only: true, ..Needs::default() },
+        Needs { own: true, ..Needs::default() },
+        Needs { isolation: Some(Isolation::L3), ..Needs::default() },
+    ] {
+        let hand = child(needs);
+        assert_eq!(code(hand.try_exec(command(&shared, "true")).await), "tool_refused", "{needs:?}");
+        assert_eq!(code(hand.write(&shared, "f", "x").await), "tool_refused", "{needs:?}");
+    }
+    let reviewer = child(Needs { own: true, read_only: true, ..Needs::default() });
+    let args =
+        OpenArgs { own: Some(true), read_only: Some(true), workspace: Some("code".to_owned()), ..OpenArgs::default() };
+    let reads = reviewer.try_open(args).await.unwrap().session_id;
+    reviewer.sh(&reads, "true").await;
+    let quiet = child(Needs { no_network: true, ..Needs::default() });
+    quiet.sh(&shared, "true").await;
     bench.finish().await;
 }

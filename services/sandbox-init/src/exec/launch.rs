@@ -159,14 +159,20 @@ impl Launcher {
         }
     }
 
+    /// Forks the maker. Before the first command, so that what makes the processes of others has no copy of its
+    /// environment.
+    pub fn prepare(&mut self) {
+        if self.keeps_spare && self.maker.is_none() {
+            self.maker = Maker::start(&self.base).ok();
+        }
+    }
+
     /// Where none can be made, the next command is forked for.
     fn ask_for_spare(&mut self) {
         if !self.keeps_spare || self.spare.is_some() {
             return;
         }
-        if self.maker.is_none() {
-            self.maker = Maker::start(&self.base).ok();
-        }
+        self.prepare();
         if self.maker.as_mut().is_some_and(|maker| !maker.ask()) {
             self.maker = None;
         }

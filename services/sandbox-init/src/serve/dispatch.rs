@@ -13,7 +13,7 @@ enum Outcome {
 impl Session {
     pub(super) fn on_message(&mut self, peer: u64, message: Message, now: u64) {
         let outcome = match Request::decode(&message.head) {
-            Ok(request) => self.handle(request, message.body, now),
+            Ok(request) => self.handle(peer, request, message.body, now),
             Err(_) => Err(Refusal::new(RefusalKind::Invalid, "the request is malformed, or a field is past its bound")),
         };
         match outcome {
@@ -27,10 +27,11 @@ impl Session {
         }
     }
 
-    fn handle(&mut self, request: Request, body: Vec<u8>, now: u64) -> Result<Outcome, Refusal> {
+    fn handle(&mut self, peer: u64, request: Request, body: Vec<u8>, now: u64) -> Result<Outcome, Refusal> {
         let done = || Outcome::Answer(Answer::Done, Body::none());
         match request {
             Request::Ping => {
+                self.execs.prepare();
                 let live = u32::try_from(self.execs.live()).unwrap_or(u32::MAX);
                 Ok(Outcome::Answer(Answer::Pong { live, disk_bytes: self.fence.held_bytes() }, Body::none()))
             }
@@ -51,6 +52,9 @@ impl Session {
                 Ok(Outcome::Park(Parked::Session))
             }
             Request::Lease { ms } => {
+                if !self.peers.get(&peer).is_some_and(Peer::outside) {
+                    return Err(Refusal::new(RefusalKind::Denied, "a session does not say how long it may go on"));
+                }
                 self.leased_until = boot_ms().saturating_add(ms);
                 Ok(done())
             }
