@@ -96,10 +96,14 @@ impl Part {
                 "exec_p50",
                 "exec_p99",
                 "exec_shell_p50",
+                "exec_grpc_p50",
+                "execs_per_s_64",
+                "session_bytes",
                 "open_warm_p50",
                 "open_warm_p99",
                 "open_cold_p50",
                 "output_mb_s",
+                "output_cpu_s_gb",
             ],
         }
     }

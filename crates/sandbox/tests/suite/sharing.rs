@@ -154,11 +154,10 @@ pub async fn a_session_that_is_looser_than_the_run_allows_is_refused_by_its_id_t
         assert_eq!(code(hand.try_exec(command(&shared, "true")).await), "tool_refused", "{needs:?}");
         assert_eq!(code(hand.write(&shared, "f", "x").await), "tool_refused", "{needs:?}");
     }
-    let reviewer = child(Needs { own: true, read_only: true, ..Needs::default() });
-    let args =
-        OpenArgs { own: Some(true), read_only: Some(true), workspace: Some("code".to_owned()), ..OpenArgs::default() };
-    let reads = reviewer.try_open(args).await.unwrap().session_id;
-    reviewer.sh(&reads, "true").await;
+    let apart = child(Needs { own: true, ..Needs::default() });
+    let args = OpenArgs { own: Some(true), ..OpenArgs::default() };
+    let session = apart.try_open(args).await.unwrap().session_id;
+    apart.sh(&session, "true").await;
     let quiet = child(Needs { no_network: true, ..Needs::default() });
     quiet.sh(&shared, "true").await;
     bench.finish().await;
