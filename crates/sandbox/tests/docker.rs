@@ -295,6 +295,12 @@ escapes! {
     a_command_is_told_that_memory_ran_out_also_when_only_its_child_was_killed,
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_does_not_lengthen_its_own_lease() {
+    let (Some(place), Some(other)) = (docker().await, docker().await) else { return };
+    escapes::a_session_does_not_lengthen_its_own_lease(place, other).await;
+}
+
 /// A daemon that takes calls and answers none: whoever needs it is told within a deadline, the others go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_daemon_that_hangs_concerns_only_who_needs_it() {

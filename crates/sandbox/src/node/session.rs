@@ -144,7 +144,7 @@ impl Session {
         let missing = [
             ("isolation", needs.isolation.is_some_and(|least| record.isolation < least)),
             ("own", needs.own && record.opened_by != caller.run),
-            ("read_only", needs.read_only && matches!(record.spec.work, Work::Durable { read_only: false, .. })),
+            ("read_only", needs.read_only && self.writes_durably()),
             ("network", needs.no_network && record.spec.network == Network::Egress),
         ];
         match missing.into_iter().find(|(_, missing)| *missing) {
@@ -344,8 +344,17 @@ impl Session {
         !locked(&self.state).running.is_empty()
     }
 
-    /// Whether something ran, or was written, since this was asked last.
+    pub(crate) fn writes_durably(&self) -> bool {
+        matches!(self.record.spec.work, Work::Durable { read_only: false, .. })
+    }
+
+    /// Whether something runs, or ran or was written since that was [taken](Self::take_written).
     pub(crate) fn may_have_written(&self) -> bool {
+        let state = locked(&self.state);
+        state.busy > 0 || state.used_since
+    }
+
+    pub(crate) fn take_written(&self) -> bool {
         let mut state = locked(&self.state);
         let used = state.busy > 0 || state.used_since;
         state.used_since = false;

@@ -12,7 +12,6 @@ use std::time::Duration;
 use hearth_types::{Fault, FaultCode, Timestamp};
 use tokio::time::Instant;
 
-use crate::Work;
 use crate::node::Inner;
 use crate::node::archive::Size;
 use crate::node::close;
@@ -40,6 +39,8 @@ struct Known {
     at: Timestamp,
     looked: Instant,
     took: Duration,
+    /// Something was used before it, and may have left behind what writes.
+    after_use: bool,
 }
 
 #[derive(Debug, Default)]
@@ -51,7 +52,13 @@ impl Usage {
             self.0.clear();
         }
         let before = self.0.get(place).map_or(size.bytes, |known| known.size.bytes);
-        self.0.insert(place.clone(), Known { size, before, at, looked: Instant::now(), took });
+        self.0.insert(place.clone(), Known { size, before, at, looked: Instant::now(), took, after_use: false });
+    }
+
+    fn was_used(&mut self, place: &Place, used: bool) {
+        if let Some(known) = self.0.get_mut(place) {
+            known.after_use = used;
+        }
     }
 
     pub(crate) fn forget(&mut self, place: &Place) {
@@ -67,7 +74,8 @@ impl Usage {
         let Some(known) = self.0.get(place) else { return true };
         let age = known.looked.elapsed();
         age >= SELDOM.max(known.took * SELDOM_SHARE)
-            || (age >= PAUSE.max(known.took * SHARE) && (known.size.bytes > known.before || written()))
+            || (age >= PAUSE.max(known.took * SHARE)
+                && (known.size.bytes > known.before || known.after_use || written()))
     }
 
     fn bytes(&self, place: &Place) -> Option<u64> {
@@ -101,32 +109,36 @@ pub(crate) async fn known_bytes(inner: &Arc<Inner>, place: &Place) -> Option<u64
     measure(inner, place).await.ok().map(|(size, _)| size.bytes)
 }
 
-/// Measures the workspaces in which something may be written now, or was since they were measured last.
+/// Measures the workspaces in which something may be written now, or was since they were measured last, and the others
+/// of open sessions now and then.
 pub(crate) async fn look(inner: &Arc<Inner>, sessions: &[Arc<Session>]) {
     let due = |session: &Arc<Session>| {
-        let place = session.place()?;
-        let writes = matches!(session.record.spec.work, Work::Durable { read_only: false, .. });
-        (writes && locked(&inner.usage).is_due(&place, || session.may_have_written())).then_some(place)
+        let place = session.place().filter(|_| session.writes_durably())?;
+        locked(&inner.usage).is_due(&place, || session.may_have_written()).then_some(place)
     };
     let places: BTreeSet<Place> = sessions.iter().filter_map(due).collect();
     for place in places {
+        let having: Vec<&Arc<Session>> = sessions
+            .iter()
+            .filter(|session| session.writes_durably() && session.place().as_ref() == Some(&place))
+            .collect();
+        // All of them are asked.
+        let used = having.iter().map(|session| session.take_written()).fold(false, |one, other| one | other);
         if let Err(error) = measure(inner, &place).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "a workspace could not be measured");
             continue;
         }
+        locked(&inner.usage).was_used(&place, used);
         if locked(&inner.usage).grows_past(&place, limit_bytes(inner)) {
-            stop_growth(inner, sessions, &place).await;
+            // What a command wrote that has ended meanwhile is no growth without a command.
+            let left_behind = !used && !having.iter().any(|session| session.may_have_written());
+            stop_growth(inner, &having, &place, left_behind).await;
         }
     }
 }
 
-async fn stop_growth(inner: &Arc<Inner>, sessions: &[Arc<Session>], place: &Place) {
-    let writes = |session: &&Arc<Session>| {
-        session.place().as_ref() == Some(place)
-            && matches!(session.record.spec.work, Work::Durable { read_only: false, .. })
-    };
-    let left_behind = !sessions.iter().filter(writes).any(|session| session.runs_commands());
-    for session in sessions.iter().filter(writes) {
+async fn stop_growth(inner: &Arc<Inner>, sessions: &[&Arc<Session>], place: &Place, left_behind: bool) {
+    for session in sessions {
         if left_behind {
             tracing::warn!(session = %session.id(), workspace = place.1, "a workspace is over its limit and grows without a command; the session is ended");
             WORKSPACE_STOPS.inc();

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use hearth_sandbox::{ExecArgs, KillArgs, OpenArgs, Sandboxes as _};
+use hearth_sandbox_init::wire::{Request, frame};
 use hearth_types::ExecId;
 use tokio::time::Instant;
 
@@ -155,22 +156,66 @@ pub async fn a_workspace_that_is_filled_by_what_was_left_behind_ends_its_session
     let bench = Bench::with(place, |options| options.max_workspace_mb = 24).await;
     let hand = bench.hand(caller("acme"));
     let session = hand.workspace("full").await.session_id;
+    // A command that has ended by itself leaves nothing behind.
+    hand.sh(&session, "head -c 31457280 /dev/zero > once").await;
+    until("it is found too big", || async { hand.write(&session, "more", "x").await.is_err() }).await;
+    assert_eq!(hand.sh(&session, "rm once; echo room").await.output, "room\n");
     let fill = "(setsid sh -c 'while :; do head -c 2097152 /dev/zero >> f; sleep 0.3; done' > /dev/null 2>&1 &)";
     assert_eq!(hand.sh(&session, fill).await.exit_code, Some(0), "the command has ended");
-    until("the session is ended", || async {
-        match hand.try_exec(command(&session, "exit 0")).await {
-            // Its end tells that it was used; nothing but what was left behind writes.
-            Ok(_) => {
-                tokio::time::sleep(Duration::from_secs(5)).await;
-                false
-            }
-            Err(fault) => fault.details.is_some_and(|details| details["reason"] == "overgrown"),
-        }
-    })
-    .await;
+    until("the session is ended", || async { !hand.listed().await.contains(&session) }).await;
+    let lost = hand.try_exec(command(&session, "exit 0")).await.unwrap_err();
+    assert_eq!(lost.details.unwrap()["reason"], "overgrown");
     let next = hand.workspace("full").await.session_id;
     assert_eq!(hand.sh(&next, "rm f; echo room").await.output, "room\n", "the workspace is kept, and room can be made");
     bench.finish().await;
+}
+
+/// A session whose node is dead ends with its lease, whatever its own code says to the init.
+pub async fn a_session_does_not_lengthen_its_own_lease(place: Place, other: Place) {
+    let mut bench = Bench::with(place, |options| options.name = "node-a".to_owned()).await;
+    let root = bench.options.workspace_root.clone();
+    let second = Bench::with(other, |options| {
+        options.name = "node-b".to_owned();
+        options.workspace_root = root.clone();
+    })
+    .await;
+    let lease = Duration::from_secs(4);
+    let until_then = Instant::now() + lease;
+    bench.node().registered(until_then).await;
+    let hand = bench.hand(caller("acme"));
+    let session = hand.workspace("code").await.session_id;
+    let message = frame(&Request::Lease { ms: 3_600_000 }.encode(), 0).unwrap();
+    let bytes: String = message.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    let script = format!(
+        "use IO::Socket::UNIX; while (1) {{ my $s = IO::Socket::UNIX->new(Peer => '/.hearth/run/init.sock'); \
+         if ($s) {{ syswrite $s, \"{bytes}\"; sysread $s, my $said, 999; $said =~ tr/ -~//cd; open my $f, '>', 'said'; print $f $said; close $f; }} \
+         open my $t, '>', 'tick'; print $t ++$n; close $t; select undef, undef, undef, 0.05; }}"
+    );
+    hand.write(&session, "longer.pl", &script).await.unwrap();
+    let loops = ExecArgs { background: Some(true), ..command(&session, "perl longer.pl") };
+    hand.try_exec(loops).await.unwrap();
+    let said = || hand.read(&session, "said");
+    until("the init has answered", || async { said().await.is_ok_and(|said| said.size > 0) }).await;
+    let said = said().await.unwrap();
+    assert!(said.content.contains("how long it may go on"), "it was refused: {said:?}");
+    drop(hand);
+    bench.kill();
+    tokio::time::sleep_until(until_then).await;
+    let tick = || std::fs::read(root.as_ref().unwrap().join("acme/code/tick")).unwrap();
+    let mut last = Vec::new();
+    until("nothing runs in it any more", || {
+        let now = tick();
+        let still = std::mem::replace(&mut last, now.clone()) == now;
+        async move {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            still
+        }
+    })
+    .await;
+    bench.restart().await;
+    assert_eq!(code(bench.hand(caller("acme")).try_exec(command(&session, "true")).await), "session_lost");
+    bench.finish().await;
+    second.finish().await;
 }
 
 /// At the limit of processes a command is refused before it has done anything, and can be asked for again.

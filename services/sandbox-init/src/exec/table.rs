@@ -50,14 +50,14 @@ pub struct Execs {
 }
 
 impl Execs {
-    /// See [`Launcher::prepare`].
-    pub fn prepare(&mut self) {
-        self.launcher.prepare();
-    }
-
     pub fn new(launcher: Launcher, oom: OomWatch, null: OwnedFd) -> Self {
         let (ended, remembered, unstarted) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { launcher, oom, null, all: BTreeMap::new(), ended, remembered, unstarted, strays_at: None }
+    }
+
+    /// See [`Launcher::prepare`].
+    pub fn prepare(&mut self) {
+        self.launcher.prepare();
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Exec)> {
